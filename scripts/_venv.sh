@@ -1,0 +1,70 @@
+# shellcheck shell=bash
+# Makes the virtual environments that the other scripts run in. Sourced, not run.
+
+# A caller's own module path could hide a dependency that pyproject.toml lacks.
+unset PYTHONPATH PYTHONHOME
+
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
+
+say() { printf "%s\n" "$@"; }
+die() {
+  printf '%s\n' "$@" >&2
+  exit 1
+}
+
+# Sets `python` to the first interpreter that is new enough and can make virtual environments.
+# Each is asked by running it: a version manager's shim may be on the PATH and yet not run.
+find_python() {
+  local candidate found too_old="" without_venv=""
+  for candidate in ${PYTHON:+"$PYTHON"} python3 python3.13 python3.12 python3.11 python3.14 python; do
+    found=$("$candidate" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || continue
+    if ! "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      too_old="$candidate is Python $found"
+    elif ! "$candidate" -c 'import venv, ensurepip' 2>/dev/null; then
+      without_venv=${without_venv:-$found}
+    else
+      python=$candidate
+      return 0
+    fi
+  done
+  if [ -n "$without_venv" ]; then
+    die "Python $without_venv is here, but can't make virtual environments: its venv or ensurepip module is missing." \
+      "On Debian or Ubuntu:  apt-get install python$without_venv-venv"
+  fi
+  die "Python 3.11 or newer is needed${too_old:+; $too_old}." \
+    "Install it, or name it:  PYTHON=/path/to/python3.11 $0"
+}
+
+# What an environment was made from; another answer means that it has to be made anew.
+# The folder counts too: an environment that was copied elsewhere still points to where it came from.
+fingerprint() {
+  "$1" - "$root/pyproject.toml" "$root/constraints.txt" "$root" "$2" <<'PY'
+import hashlib, pathlib, sys
+digest = hashlib.sha256()
+for file in sys.argv[1:3]:
+    digest.update(pathlib.Path(file).read_bytes() + b"\0")
+for fact in (sys.version, *sys.argv[3:]):
+    digest.update(fact.encode() + b"\0")
+print(digest.hexdigest())
+PY
+}
+
+# prepare_venv FOLDER EXTRAS: leaves FOLDER with this project and its extras installed, and sets `venv` to it.
+prepare_venv() {
+  local extras=$2 stamp log
+  venv=$1
+  if [ -x "$venv/bin/python" ] && stamp=$(fingerprint "$venv/bin/python" "$extras" 2>/dev/null) &&
+    [ "$stamp" = "$(cat "$venv/made-from" 2>/dev/null)" ]; then
+    return 0
+  fi
+  find_python
+  say "Setting up ${venv##*/} with $("$python" --version) (a minute or so) ..."
+  "$python" -m venv --clear "$venv"
+  log="$venv/install.log"
+  if ! "$venv/bin/python" -m pip install --disable-pip-version-check --no-input \
+    --constraint "$root/constraints.txt" --editable "$root${extras:+[$extras]}" >"$log" 2>&1; then
+    tail -n 40 "$log" >&2
+    die "The dependencies could not be installed; the whole log is in $log"
+  fi
+  fingerprint "$venv/bin/python" "$extras" >"$venv/made-from"
+}

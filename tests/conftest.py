@@ -1,0 +1,15 @@
+"""What all tests share: nothing of the machine or of an earlier run leaks into them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A developer's own settings must not decide what a test sees."""
+    for name in list(os.environ):
+        if name.startswith(("DURABLE_", "AWS_")):
+            monkeypatch.delenv(name)
