@@ -1,0 +1,1 @@
+"""Stores for large outputs. `base` has the contract; each other module is one store."""

@@ -1,0 +1,198 @@
+"""Blobs as files in a folder: what SQLite uses, beside its own file."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import time
+import uuid
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from durable_core.blobs.base import (
+    MAX_BLOB_BYTES,
+    BlobStore,
+    check_bytes,
+    check_ref,
+    check_run_id,
+    is_ref,
+    missing,
+    too_large,
+)
+from durable_core.errors import DurableError, JournalUnavailable, StoreMisconfigured
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+_TEMPORARY = ".put-"
+_STALE_S = 24 * 3600
+_TRIES = 20
+_NOT_PERMITTED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+
+
+class FilesystemBlobs(BlobStore):
+    """Blobs in a folder, which is made when the first one is put.
+
+    Args:
+        folder: Where they are; nothing outside it is ever touched.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._rooted = False
+
+    async def put(self, ref: str, data: bytes) -> None:
+        """Store a blob."""
+        path = self._path(ref)
+        check_bytes(ref, data)
+        await asyncio.to_thread(self._put, ref, path, data)
+
+    async def get(self, ref: str) -> bytes:
+        """The bytes of a blob."""
+        path = self._path(ref)
+        return await asyncio.to_thread(self._get, ref, path)
+
+    async def delete(self, ref: str) -> None:
+        """Remove a blob."""
+        path = self._path(ref)
+        await asyncio.to_thread(self._delete, path)
+
+    async def refs(self, run_id: str, *, older_than_s: float = 0) -> AsyncIterator[str]:
+        """The refs of a run's blobs."""
+        check_run_id(run_id)
+        for ref in await asyncio.to_thread(self._refs, run_id, older_than_s):
+            yield ref
+
+    def _path(self, ref: str) -> Path:
+        check_ref(ref)
+        return self.folder / ref
+
+    def _put(self, ref: str, path: Path, data: bytes) -> None:
+        with self._explained(path):
+            for left in reversed(range(_TRIES)):
+                self._make_folder(path.parent)
+                try:
+                    _write(path, data)
+                    return
+                except FileExistsError:
+                    break
+                except FileNotFoundError:  # a delete took the run's folder, empty until now: make it again
+                    if left == 0:
+                        raise
+            # Somebody's put of the same bytes came first; it may have died before its name was durable.
+            check_bytes(ref, path.read_bytes())
+            _sync_folder(path.parent)
+
+    def _get(self, ref: str, path: Path) -> bytes:
+        with self._explained(path):
+            self._stay_inside(path.parent)
+            try:
+                with path.open("rb") as file:
+                    size = os.fstat(file.fileno()).st_size
+                    if size > MAX_BLOB_BYTES:
+                        raise too_large(ref, size)
+                    data = file.read(size + 1)
+            except FileNotFoundError as error:
+                raise missing(ref, str(self.folder)) from error
+            check_bytes(ref, data)
+            return data
+
+    def _delete(self, path: Path) -> None:
+        with self._explained(path):
+            self._stay_inside(path.parent)
+            path.unlink(missing_ok=True)
+            if not path.parent.is_dir():
+                return
+            for left in path.parent.glob(f"{_TEMPORARY}*"):  # of puts that died; a live one is younger
+                with suppress(FileNotFoundError):
+                    if left.stat().st_mtime < time.time() - _STALE_S:
+                        left.unlink()
+            try:
+                path.parent.rmdir()
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                    raise
+            with suppress(FileNotFoundError):
+                _sync_folder(path.parent if path.parent.exists() else path.parent.parent)
+
+    def _refs(self, run_id: str, older_than_s: float) -> list[str]:
+        folder = self.folder / "runs" / run_id
+        latest_s = time.time() - older_than_s
+        found = []
+        with self._explained(folder), suppress(FileNotFoundError):
+            self._stay_inside(folder)
+            for entry in folder.iterdir():
+                ref = f"runs/{run_id}/{entry.name}"
+                with suppress(FileNotFoundError):  # deleted meanwhile
+                    if is_ref(ref) and entry.stat().st_mtime <= latest_s:
+                        found.append(ref)
+        return found
+
+    def _make_folder(self, run_folder: Path) -> None:
+        runs = run_folder.parent
+        runs.mkdir(parents=True, exist_ok=True)
+        if not self._rooted:
+            for folder in (self.folder, *self.folder.absolute().parents[:1]):
+                _sync_folder(folder)
+            self._rooted = True
+        self._stay_inside(run_folder)
+        run_folder.mkdir(exist_ok=True)
+        # Even if it was there: whoever made it may not have synced its name yet, or may have died before.
+        _sync_folder(runs)
+
+    def _stay_inside(self, run_folder: Path) -> None:
+        """Refuse a folder of a run that is a link to somewhere else."""
+        if not run_folder.resolve().is_relative_to(self.folder.resolve()):
+            raise StoreMisconfigured(
+                f"{run_folder} leads out of the blob folder {self.folder}",
+                remedy="Remove the link in the blob folder",
+            )
+
+    @contextmanager
+    def _explained(self, path: Path) -> Iterator[None]:
+        try:
+            yield
+        except DurableError:
+            raise
+        except OSError as error:
+            what = f"the blob folder {self.folder} can't be used: {error.strerror or error} ({path})"
+            if error.errno in _NOT_PERMITTED:
+                raise StoreMisconfigured(
+                    what, remedy="Make it a folder that this user may read and write, or choose another store"
+                ) from error
+            remedy = "Make room on its disk" if error.errno in _NO_ROOM else "Check the disk it is on"
+            raise JournalUnavailable(what, remedy=f"{remedy}, then resume the run") from error
+
+
+def _write(path: Path, data: bytes) -> None:
+    temporary = path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}"
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            # A link, not a rename: it never replaces what is there.
+            os.link(temporary, path)
+        except OSError as error:
+            if error.errno not in _NO_HARD_LINKS:
+                raise
+            if path.exists():
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
+            # No hard links here. Only a put of the same bytes can come between: the name holds their hash.
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

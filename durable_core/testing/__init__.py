@@ -1,0 +1,1 @@
+"""Aids for tests: of workflows, and of stores written by others."""
