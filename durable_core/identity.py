@@ -1,0 +1,109 @@
+"""Names, ids and hashes: what makes two calls the same call."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+from durable_core.codec import canonical_call
+from durable_core.errors import InputNotSerializable, InvalidId, NotSerializable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+MAX_ID_CHARS = 128
+_ID = re.compile(r"[A-Za-z0-9_:@+=-][A-Za-z0-9._:@+=-]{0,127}")
+
+
+def check_id(value: object, what: str) -> str:
+    """The value itself, if it may name a run, step, branch, event, agent or workflow.
+
+    Args:
+        value: What the caller gave.
+        what: What it names, for the message: `run id`, `step name`.
+
+    Raises:
+        InvalidId: It isn't 1-128 of `[A-Za-z0-9._:@+=-]` without a leading dot.
+    """
+    if isinstance(value, str) and _ID.fullmatch(value):
+        return str(value)
+    shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:77]}..."
+    raise InvalidId(
+        f"{shown} can't be a {what}",
+        remedy=f"Use 1 to {MAX_ID_CHARS} of A-Z a-z 0-9 . _ : @ + = - without a leading dot",
+    )
+
+
+def new_owner() -> str:
+    """A fresh random name for one acquisition of a run."""
+    return os.urandom(10).hex()
+
+
+def new_attempt_id() -> str:
+    """A fresh random name for one start of a step."""
+    return os.urandom(10).hex()
+
+
+def new_run_id(workflow: str, now: str) -> str:
+    """A run id that tells people what runs and since when, and is unique.
+
+    Args:
+        workflow: The workflow's name.
+        now: RFC 3339 time.
+    """
+    stamp = now[:19].replace("-", "").replace(":", "").replace("T", "-")
+    return f"{workflow[:90]}-{stamp}-{os.urandom(4).hex()}"
+
+
+def input_hash(step_id: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
+    """Hex SHA-256 of the canonical bytes of (step_id, args, kwargs).
+
+    Raises:
+        InputNotSerializable: An argument has no canonical bytes; names where it is.
+    """
+    try:
+        return hashlib.sha256(canonical_call(step_id, args, kwargs)).hexdigest()
+    except NotSerializable as error:
+        raise InputNotSerializable(
+            f"an argument can't be hashed: {error.message}",
+            path=error.path,
+            step_id=step_id,
+            remedy=error.remedy
+            or "Pass data (ids, paths, numbers, models), and open connections and files inside",
+        ) from error
+
+
+class KeyMaker:
+    """Makes the idempotency keys of one run: the part of the hash that names the run is done once."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run = hashlib.sha256(_part(run_id))
+
+    def key(self, index: int | str, hashed: str) -> str:
+        """Hex SHA-256 of (run_id, step_index, input_hash), each after its length as 8 bytes, big-endian."""
+        made = self._run.copy()
+        made.update(_part(str(index)) + _part(hashed))
+        return made.hexdigest()
+
+
+def idempotency_key(run_id: str, index: int | str, hashed: str) -> str:
+    """The idempotency key of one step, or of one map item when `index` is its key or position."""
+    return KeyMaker(run_id).key(index, hashed)
+
+
+def fingerprint(fn: Callable[..., Any]) -> str:
+    """Hex SHA-256 of a function's source, or of its code where there is no source to read."""
+    try:
+        text = inspect.getsource(fn).encode("utf-8", "surrogatepass")
+    except (OSError, TypeError):  # no source: typed at a prompt, frozen, or compiled
+        code = getattr(fn, "__code__", None)
+        text = code.co_code + repr(code.co_names).encode() if code is not None else repr(type(fn)).encode()
+    return hashlib.sha256(text).hexdigest()
+
+
+def _part(text: str) -> bytes:
+    data = text.encode()
+    return len(data).to_bytes(8, "big") + data

@@ -1,0 +1,1 @@
+"""Stores of runs and steps, and the protocol that they keep."""

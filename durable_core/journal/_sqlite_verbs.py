@@ -1,0 +1,326 @@
+"""The conditional writes and the reads of the SQLite journal, one function each: a cursor in, a reply out.
+
+A write is one statement when it succeeds, so it is atomic by itself or inside a group's transaction. A
+refusal is followed by one read of what stood in the way.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final
+
+from durable_core.clock import rfc3339
+from durable_core.errors import CorruptRecord
+from durable_core.records import (
+    ACTIVE,
+    CANCELLED,
+    CORRUPT,
+    ENDED,
+    RUN_STATUSES,
+    TOMBSTONE,
+    Reply,
+    RunHeader,
+    Seen,
+    StepRecord,
+)
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from durable_core.journal.base import Claim, Departure, Lease, RunFilter
+
+RUN_COLUMNS: Final = tuple(field.name for field in fields(RunHeader))
+STEP_COLUMNS: Final = StepRecord._fields
+_TYPES: Final[dict[object, tuple[type, ...]]] = {
+    "str": (str,),
+    "int": (int,),
+    "str | None": (str, NoneType),
+    "int | None": (int, NoneType),
+    "bytes | None": (bytes, NoneType),
+}
+_RUN_TYPES: Final = {field.name: _TYPES[field.type] for field in fields(RunHeader)}
+APPLIED: Final[Reply[StepRecord]] = Reply(True)
+
+
+def _columns(names: tuple[str, ...]) -> str:
+    return ", ".join(names)
+
+
+def _marks(names: tuple[str, ...]) -> str:
+    return ", ".join("?" * len(names))
+
+
+# The texts below are put together from the column names above and from constants; every value is bound.
+
+# ---- Headers ----
+
+_CREATE = f"INSERT INTO runs ({_columns(RUN_COLUMNS)}) VALUES ({_marks(RUN_COLUMNS)}) ON CONFLICT DO NOTHING"
+_RECREATE = (
+    f"UPDATE runs SET {', '.join(f'{name} = ?' for name in RUN_COLUMNS)}"
+    f" WHERE run_id = ? AND status = '{TOMBSTONE}' AND fence = ?"
+)
+_HEADER = f"SELECT {_columns(RUN_COLUMNS)} FROM runs WHERE run_id = ?"
+
+
+def create(cursor: sqlite3.Cursor, header: RunHeader) -> Reply[RunHeader]:
+    """A header where there is none, or over the tombstone that it goes on from.
+
+    A   create ─▶ applied
+    B         create ─▶ refused by A's header; A, whose reply was lost, finds its own owner in it
+    """
+    row = tuple(getattr(header, name) for name in RUN_COLUMNS)
+    if cursor.execute(_CREATE, row).rowcount == 1:
+        return Reply(True, header)
+    if (
+        header.base_fence
+        and cursor.execute(_RECREATE, (*row, header.run_id, header.base_fence)).rowcount == 1
+    ):
+        return Reply(True, header)
+    return Reply(False, select_header(cursor, header.run_id))
+
+
+def acquire(
+    cursor: sqlite3.Cursor,
+    seen: RunHeader,
+    claim: Claim,
+    statuses: tuple[str, ...],
+    dead_owner: str | None,
+    now_ms: int,
+) -> Reply[RunHeader]:
+    """The next fence, for whoever still finds the fence as seen and the run free.
+
+    A   (dies)
+    B         header: fence 1 ── acquire 1→2 ─▶ applied
+    C         header: fence 1 ────────── acquire 1→2 ─▶ refused: the fence is 2 by now
+    """
+    free = "lease_until_ms < ?" if dead_owner is None else "owner = ?"
+    statement = (
+        "UPDATE runs SET status = ?, owner = ?, owner_process = ?, fence = fence + 1, lease_until_ms = ?,"
+        " crashes = ?, fingerprint = coalesce(?, fingerprint), updated_at = ?, ended_at = NULL"
+        f" WHERE run_id = ? AND fence = ? AND status IN ({_marks(statuses)}) AND {free}"
+    )
+    values = (
+        claim.status,
+        claim.owner,
+        claim.owner_process,
+        now_ms + claim.lease_ms,
+        claim.crashes,
+        claim.fingerprint,
+        rfc3339(now_ms),
+        seen.run_id,
+        seen.fence,
+        *statuses,
+        now_ms if dead_owner is None else dead_owner,
+    )
+    applied = cursor.execute(statement, values).rowcount == 1
+    return Reply(applied, select_header(cursor, seen.run_id))
+
+
+_RENEW = "UPDATE runs SET lease_until_ms = ? WHERE run_id = ? AND owner = ? AND fence = ?"
+
+
+def renew(cursor: sqlite3.Cursor, lease: Lease, until_ms: int) -> Reply[RunHeader]:
+    """A longer lease, for its holder; the header tells of wake-ups and of who took over.
+
+    A   acquire ── renew ─▶ applied ── (paused) ────────── renew ─▶ refused: give way
+    B                                       acquire
+    """
+    applied = cursor.execute(_RENEW, (until_ms, lease.run_id, lease.owner, lease.fence)).rowcount == 1
+    return Reply(applied, select_header(cursor, lease.run_id))
+
+
+_LEAVE = (
+    "UPDATE runs SET status = ?, owner = NULL, owner_process = NULL, lease_until_ms = 0, due_at_ms = ?,"
+    " output_hash = ?, output_data = ?, output_ref = ?, output_codec = ?, output_size = ?,"
+    " error = CASE WHEN ? THEN error ELSE ? END, counts = ?, updated_at = ?, ended_at = ?"
+    " WHERE run_id = ? AND owner = ? AND fence = ?"
+)
+
+
+def leave(
+    cursor: sqlite3.Cursor, lease: Lease, departure: Departure, wake_count: int | None, now: str
+) -> Reply[RunHeader]:
+    """Gives the run up: released, suspended or ended; only by its owner, and only if nothing woke it
+    meanwhile.
+
+    A   count 0 ── looks: no event ────────────────── suspend [count = 0] ─▶ refused: look again
+    S                               signal: count 1
+    """
+    values = (
+        departure.status,
+        departure.due_at_ms,
+        departure.output_hash,
+        departure.output_data,
+        departure.output_ref,
+        departure.output_codec,
+        departure.output_size,
+        departure.keep_error,
+        departure.error,
+        departure.counts,
+        now,
+        now if departure.status in ENDED else None,
+        lease.run_id,
+        lease.owner,
+        lease.fence,
+    )
+    statement = _LEAVE if wake_count is None else f"{_LEAVE} AND wake_count = ?"
+    applied = cursor.execute(statement, values if wake_count is None else (*values, wake_count)).rowcount == 1
+    return Reply(applied, select_header(cursor, lease.run_id))
+
+
+_CANCEL = (
+    f"UPDATE runs SET status = '{CANCELLED}', owner = NULL, owner_process = NULL, lease_until_ms = 0,"
+    f" fence = fence + 1, error = ?, updated_at = ?, ended_at = ?"
+    f" WHERE run_id = ? AND fence = ? AND status IN ({_marks(ACTIVE)})"
+)
+
+
+def cancel(cursor: sqlite3.Cursor, seen: RunHeader, ended_at: str, error: str | None) -> Reply[RunHeader]:
+    """The end of an active run by somebody else: the higher fence keeps its owner from writing more.
+
+    A   acquire fence 1 ── begin s1 ─────────────────────── begin s2 ─▶ refused: the header isn't A's any more
+    X                               cancel: fence 2
+    """
+    values = (error, ended_at, ended_at, seen.run_id, seen.fence, *ACTIVE)
+    applied = cursor.execute(_CANCEL, values).rowcount == 1
+    return Reply(applied, select_header(cursor, seen.run_id))
+
+
+def select_header(cursor: sqlite3.Cursor, run_id: str) -> RunHeader | None:
+    """The header as it is now."""
+    row = cursor.execute(_HEADER, (run_id,)).fetchone()
+    return header_of(row) if row else None
+
+
+def header_of(row: tuple[Any, ...]) -> RunHeader:
+    """A header from its columns.
+
+    Raises:
+        CorruptRecord: A column doesn't hold what it should; somebody else wrote the row.
+    """
+    for (name, allowed), value in zip(_RUN_TYPES.items(), row, strict=True):
+        if type(value) not in allowed:
+            raise _corrupt(row, f"{name} is a {type(value).__name__}")
+    header = RunHeader(*row)
+    if header.status not in RUN_STATUSES:
+        raise _corrupt(row, f"its status is {header.status!r}")
+    return header
+
+
+def listed(row: tuple[Any, ...]) -> RunHeader:
+    """A header for a listing: one that can't be read tells why, and doesn't hide the others."""
+    try:
+        return header_of(row)
+    except CorruptRecord as error:
+        known = dict(zip(RUN_COLUMNS, row, strict=True))
+        told = {"code": error.code, "type": CorruptRecord.__name__, "message": error.message}
+        return RunHeader(
+            run_id=str(known["run_id"]),
+            workflow=str(known["workflow"]),
+            status=CORRUPT,
+            error=json.dumps(told),
+            created_at=str(known["created_at"]),
+            updated_at=str(known["updated_at"]),
+        )
+
+
+def _corrupt(row: tuple[Any, ...], why: str) -> CorruptRecord:
+    return CorruptRecord(
+        f"the run's header can't be read: {why}",
+        run_id=str(row[0]),
+        remedy="Restore the store from a backup, or mend the row by hand",
+    )
+
+
+def list_runs(wanted: RunFilter) -> tuple[str, tuple[object, ...]]:
+    """The query for one page of headers, newest first, and its values."""
+    conditions, values = [f"status <> '{TOMBSTONE}'"], list[object]()
+    for condition, value in (("status = ?", wanted.status), ("workflow = ?", wanted.workflow)):
+        if value is not None:
+            conditions.append(condition)
+            values.append(value)
+    if wanted.prefix:
+        conditions.append("substr(run_id, 1, ?) = ?")
+        values += (len(wanted.prefix), wanted.prefix)
+    if wanted.before:
+        conditions.append("(created_at, run_id) < (?, ?)")
+        values += wanted.before
+    query = (
+        f"SELECT {_columns(RUN_COLUMNS)} FROM runs WHERE {' AND '.join(conditions)}"
+        " ORDER BY created_at DESC, run_id DESC LIMIT ?"
+    )
+    return query, (*values, wanted.limit)
+
+
+# ---- Steps ----
+
+_MINE = "EXISTS (SELECT 1 FROM runs WHERE run_id = ? AND owner = ? AND fence = ?)"
+_BEGIN_NEW = (
+    f"INSERT INTO checkpoints ({_columns(STEP_COLUMNS)}) SELECT {_marks(STEP_COLUMNS)} WHERE {_MINE}"
+    " ON CONFLICT DO NOTHING"
+)
+_BEGIN_ANEW = (
+    f"UPDATE checkpoints SET ({_columns(STEP_COLUMNS[2:])}) = ({_marks(STEP_COLUMNS[2:])})"
+    f" WHERE run_id = ? AND step_id = ? AND status = ? AND attempt_id = ? AND {_MINE}"
+)
+_COMMIT = (
+    "UPDATE checkpoints SET status = ?, output_hash = ?, output_data = ?, output_ref = ?, codec = ?,"
+    " committed_at = ?, output_size = ?, error = ?, detail = ?, attempts = ?"
+    " WHERE run_id = ? AND step_id = ? AND status = 'STARTED' AND attempt_id = ? AND idempotency_key = ?"
+)
+_STEP = f"SELECT {_columns(STEP_COLUMNS)} FROM checkpoints WHERE run_id = ? AND step_id = ?"
+STEP_PAGE: Final = (
+    f"SELECT {_columns(STEP_COLUMNS)} FROM checkpoints"
+    " WHERE run_id = ? AND step_id > ? ORDER BY step_id LIMIT ?"
+)
+PROGRESSED: Final = "SELECT 1 FROM checkpoints WHERE run_id = ? AND fence = ? AND status <> 'STARTED' LIMIT 1"
+
+
+def begin(cursor: sqlite3.Cursor, record: StepRecord, seen: Seen | None, lease: Lease) -> Reply[StepRecord]:
+    """A start over the record as last seen, by whoever drives the run.
+
+    A   sees STARTED a1 ── begin a2 [a1] ─▶ applied
+    B   sees STARTED a1 ────────── begin b2 [a1] ─▶ refused: it is a2 by now
+    """
+    mine = (lease.run_id, lease.owner, lease.fence)
+    if seen is None:
+        applied = cursor.execute(_BEGIN_NEW, record + mine).rowcount == 1
+    else:
+        key = (record.run_id, record.step_id, *seen)
+        applied = cursor.execute(_BEGIN_ANEW, record[2:] + key + mine).rowcount == 1
+    return APPLIED if applied else Reply(False, select_step(cursor, record.run_id, record.step_id))
+
+
+def commit(cursor: sqlite3.Cursor, record: StepRecord) -> Reply[StepRecord]:
+    """The outcome of an attempt, if nobody has begun the step anew.
+
+    A   begin a1 ── body ── (paused) ─────────── commit a1 ─▶ refused: the attempt is b1
+    B                          begin b1 [a1] ── body ── commit b1 ─▶ applied
+    """
+    values = (
+        record.status,
+        record.output_hash,
+        record.output_data,
+        record.output_ref,
+        record.codec,
+        record.committed_at,
+        record.output_size,
+        record.error,
+        record.detail,
+        record.attempts,
+        record.run_id,
+        record.step_id,
+        record.attempt_id,
+        record.idempotency_key,
+    )
+    if cursor.execute(_COMMIT, values).rowcount == 1:
+        return APPLIED
+    return Reply(False, select_step(cursor, record.run_id, record.step_id))
+
+
+def select_step(cursor: sqlite3.Cursor, run_id: str, step_id: str) -> StepRecord | None:
+    """The record as it is now."""
+    row = cursor.execute(_STEP, (run_id, step_id)).fetchone()
+    return StepRecord._make(row) if row else None

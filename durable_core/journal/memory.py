@@ -1,0 +1,245 @@
+"""The journal in a dict: the protocol in its shortest form, for reading and for tests.
+
+Each verb is atomic: it runs on one thread without a break, and under a lock for the thread that renews.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from durable_core.clock import Clock, SystemClock, rfc3339
+from durable_core.journal.base import Claim, Departure, Journal, Lease, Renewer, RunFilter, as_seen
+from durable_core.records import (
+    ACTIVE,
+    CANCELLED,
+    ENDED,
+    STARTED,
+    TOMBSTONE,
+    Reply,
+    RunHeader,
+    Seen,
+    StepRecord,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+PAGE_ROWS = 1000
+
+
+class MemoryJournal(Journal):
+    """Keeps runs for as long as the object lives.
+
+    Args:
+        clock: What leases are judged by.
+        checks_header: Whether `begin` requires the caller's header, as SQL stores do, or only when guarded,
+            as DynamoDB does.
+    """
+
+    def __init__(self, clock: Clock | None = None, *, checks_header: bool = True) -> None:
+        self.clock = clock or SystemClock()
+        self.checks_header = checks_header
+        self.headers: dict[str, RunHeader] = {}
+        self.records: dict[tuple[str, str], StepRecord] = {}
+        self._lock = threading.RLock()
+
+    # ---- Headers ----
+
+    async def create(self, header: RunHeader, lease_ms: int = 0) -> Reply[RunHeader]:
+        """Over nothing, or over the tombstone whose fence is the new header's base_fence."""
+        with self._lock:
+            old = self.headers.get(header.run_id)
+            if old is not None and not (old.status == TOMBSTONE and old.fence == header.base_fence):
+                return Reply(False, old)
+            now = self.clock.now_ms()
+            return self._put(replace(header, lease_until_ms=now + lease_ms if header.owner else 0))
+
+    async def acquire(
+        self,
+        seen: RunHeader,
+        claim: Claim,
+        *,
+        statuses: Sequence[str] = ACTIVE,
+        dead_owner: str | None = None,
+    ) -> Reply[RunHeader]:
+        """The fence as seen, a status that may be acquired, and the lease over or the owner dead."""
+        with self._lock:
+            old = self.headers.get(seen.run_id)
+            now = self.clock.now_ms()
+            free = old is not None and (
+                old.lease_until_ms < now if dead_owner is None else old.owner == dead_owner
+            )
+            if old is None or old.fence != seen.fence or old.status not in statuses or not free:
+                return Reply(False, old)
+            return self._put(
+                replace(
+                    old,
+                    status=claim.status,
+                    owner=claim.owner,
+                    owner_process=claim.owner_process,
+                    fence=seen.fence + 1,
+                    lease_until_ms=now + claim.lease_ms,
+                    crashes=claim.crashes,
+                    fingerprint=claim.fingerprint or old.fingerprint,
+                    updated_at=rfc3339(now),
+                    ended_at=None,
+                )
+            )
+
+    async def leave(
+        self, lease: Lease, departure: Departure, *, wake_count: int | None = None
+    ) -> Reply[RunHeader]:
+        """My owner and fence and, if given, the wake count."""
+        with self._lock:
+            old = self.headers.get(lease.run_id)
+            if (
+                not _is_mine(old, lease)
+                or old is None
+                or (wake_count is not None and old.wake_count != wake_count)
+            ):
+                return Reply(False, old)
+            now = rfc3339(self.clock.now_ms())
+            return self._put(
+                replace(
+                    old,
+                    status=departure.status,
+                    owner=None,
+                    owner_process=None,
+                    lease_until_ms=0,
+                    due_at_ms=departure.due_at_ms,
+                    output_hash=departure.output_hash,
+                    output_data=departure.output_data,
+                    output_ref=departure.output_ref,
+                    output_codec=departure.output_codec,
+                    output_size=departure.output_size,
+                    error=old.error if departure.keep_error else departure.error,
+                    counts=departure.counts,
+                    updated_at=now,
+                    ended_at=now if departure.status in ENDED else None,
+                )
+            )
+
+    async def cancel(self, seen: RunHeader, ended_at: str, error: str | None = None) -> Reply[RunHeader]:
+        """The fence as seen, and still active."""
+        with self._lock:
+            old = self.headers.get(seen.run_id)
+            if old is None or old.fence != seen.fence or old.status not in ACTIVE:
+                return Reply(False, old)
+            return self._put(
+                replace(
+                    old,
+                    status=CANCELLED,
+                    owner=None,
+                    owner_process=None,
+                    fence=seen.fence + 1,
+                    lease_until_ms=0,
+                    error=error,
+                    updated_at=ended_at,
+                    ended_at=ended_at,
+                )
+            )
+
+    async def header(self, run_id: str) -> RunHeader | None:
+        """The header as it is now."""
+        return self.headers.get(run_id)
+
+    async def runs(self, wanted: RunFilter) -> list[RunHeader]:
+        """One page, newest first."""
+        found = [
+            header
+            for header in list(self.headers.values())
+            if header.status != TOMBSTONE
+            and wanted.status in (None, header.status)
+            and wanted.workflow in (None, header.workflow)
+            and header.run_id.startswith(wanted.prefix or "")
+            and (wanted.before is None or (header.created_at, header.run_id) < wanted.before)
+        ]
+        found.sort(key=lambda header: (header.created_at, header.run_id), reverse=True)
+        return found[: wanted.limit]
+
+    def open_renewer(self) -> Renewer:
+        """A renewer over the same dict."""
+        return _MemoryRenewer(self)
+
+    # ---- Steps ----
+
+    async def begin(
+        self, record: StepRecord, seen: Seen | None, lease: Lease, *, guarded: bool = False
+    ) -> Reply[StepRecord]:
+        """The record as last seen; the header mine where that is checked."""
+        with self._lock:
+            old = self.records.get((record.run_id, record.step_id))
+            checked = self.checks_header or guarded
+            if as_seen(old) != seen or (checked and not _is_mine(self.headers.get(record.run_id), lease)):
+                return Reply(False, old)
+            self.records[record.run_id, record.step_id] = record
+            return Reply(True, record)
+
+    async def commit(self, record: StepRecord) -> Reply[StepRecord]:
+        """STARTED, this attempt, this key."""
+        with self._lock:
+            old = self.records.get((record.run_id, record.step_id))
+            if (
+                old is None
+                or (old.status, old.attempt_id) != (STARTED, record.attempt_id)
+                or old.idempotency_key != record.idempotency_key
+            ):
+                return Reply(False, old)
+            self.records[record.run_id, record.step_id] = record
+            return Reply(True, record)
+
+    async def put(self, record: StepRecord, seen: Seen | None, lease: Lease) -> Reply[StepRecord]:
+        """As begin."""
+        return await self.begin(record, seen, lease)
+
+    async def step(self, run_id: str, step_id: str) -> StepRecord | None:
+        """One record."""
+        return self.records.get((run_id, step_id))
+
+    async def steps(self, run_id: str) -> AsyncIterator[list[StepRecord]]:
+        """All records of a run."""
+        found = [record for (of, _), record in list(self.records.items()) if of == run_id]
+        for start in range(0, len(found), PAGE_ROWS):
+            yield found[start : start + PAGE_ROWS]
+
+    async def progressed(self, run_id: str, fence: int) -> bool:
+        """Whether any outcome carries the fence."""
+        return any(
+            record.fence == fence and record.status != STARTED
+            for (of, _), record in list(self.records.items())
+            if of == run_id
+        )
+
+    # ---- The store ----
+
+    async def open(self, *, create: bool = True) -> None:
+        """Nothing to connect to."""
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+    def _put(self, header: RunHeader) -> Reply[RunHeader]:
+        self.headers[header.run_id] = header
+        return Reply(True, header)
+
+
+class _MemoryRenewer(Renewer):
+    def __init__(self, journal: MemoryJournal) -> None:
+        self._journal = journal
+
+    def renew(self, lease: Lease, lease_ms: int) -> Reply[RunHeader]:
+        journal = self._journal
+        with journal._lock:
+            old = journal.headers.get(lease.run_id)
+            if old is None or not _is_mine(old, lease):
+                return Reply(False, old)
+            return journal._put(replace(old, lease_until_ms=journal.clock.now_ms() + lease_ms))
+
+    def close(self) -> None:
+        pass
+
+
+def _is_mine(header: RunHeader | None, lease: Lease) -> bool:
+    return header is not None and (header.owner, header.fence) == (lease.owner, lease.fence)

@@ -1,0 +1,267 @@
+"""The journal in a SQLite file: the default store.
+
+Outcomes are committed with `synchronous=FULL`: one fsync a step, and no outcome is lost to a power cut. The
+STARTED
+record of an `at_least_once` step and renewals are committed with NORMAL: losing those to a power cut only
+means that the step was never begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakSet
+
+from durable_core.clock import Clock, SystemClock, rfc3339
+from durable_core.forking import restart_in_children
+from durable_core.journal import _sqlite_verbs as verbs
+from durable_core.journal._sqlite_file import BUSY_LIMIT_S, connect, prepare, until_free
+from durable_core.journal._sqlite_writer import Writer
+from durable_core.journal.base import Claim, Departure, Journal, Lease, Renewer, RunFilter
+from durable_core.records import ACTIVE, STARTED, Reply, RunHeader, Seen, StepRecord
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+    from pathlib import Path
+
+T = TypeVar("T")
+
+PAGE_ROWS: Final = 2000
+
+
+class SqliteJournal(Journal):
+    """A journal in one file, shared by any number of processes of one machine.
+
+    Args:
+        path: The file; made when it isn't there. Its folder must be.
+        clock: What leases are judged by.
+        busy_limit_s: How long to wait for a file that another program has locked.
+    """
+
+    def __init__(self, path: Path, clock: Clock | None = None, *, busy_limit_s: float = BUSY_LIMIT_S) -> None:
+        self.path = path.resolve()  # one name for the file, its log and its blobs, whatever link led here
+        self.clock = clock or SystemClock()
+        self.busy_limit_s = busy_limit_s
+        self._begin_anew()
+        restart_in_children(self)
+
+    def _begin_anew(self) -> None:
+        self._ready = False
+        self._lock = threading.RLock()  # over opening and reading; writers belong to their threads
+        self._writers: dict[int, Writer] = {}
+        self._renewers: WeakSet[_SqliteRenewer] = WeakSet()
+        self._of_thread = threading.local()
+        self._reader: sqlite3.Connection | None = None
+
+    # ---- Headers ----
+
+    async def create(self, header: RunHeader, lease_ms: int = 0) -> Reply[RunHeader]:
+        """One INSERT, or an UPDATE of the tombstone that it follows."""
+        until_ms = self.clock.now_ms() + lease_ms if header.owner else 0
+        return await self._write_header(verbs.create, replace(header, lease_until_ms=until_ms))
+
+    async def acquire(
+        self,
+        seen: RunHeader,
+        claim: Claim,
+        *,
+        statuses: Sequence[str] = ACTIVE,
+        dead_owner: str | None = None,
+    ) -> Reply[RunHeader]:
+        """One UPDATE."""
+        return await self._write_header(
+            verbs.acquire, seen, claim, tuple(statuses), dead_owner, self.clock.now_ms()
+        )
+
+    async def leave(
+        self, lease: Lease, departure: Departure, *, wake_count: int | None = None
+    ) -> Reply[RunHeader]:
+        """One UPDATE."""
+        return await self._write_header(
+            verbs.leave, lease, departure, wake_count, rfc3339(self.clock.now_ms())
+        )
+
+    async def cancel(self, seen: RunHeader, ended_at: str, error: str | None = None) -> Reply[RunHeader]:
+        """One UPDATE."""
+        return await self._write_header(verbs.cancel, seen, ended_at, error)
+
+    async def header(self, run_id: str) -> RunHeader | None:
+        """One SELECT."""
+        return await self._read(lambda reader: verbs.select_header(reader.cursor(), run_id))
+
+    async def runs(self, wanted: RunFilter) -> list[RunHeader]:
+        """One SELECT along an index."""
+        query, values = verbs.list_runs(wanted)
+        rows = await self._read(lambda reader: _tolerantly(reader, query, values))
+        return [verbs.listed(row) for row in rows]
+
+    def open_renewer(self) -> Renewer:
+        """Over a connection of its own."""
+        with self._lock:
+            renewer = _SqliteRenewer(self)
+            self._renewers.add(renewer)
+            return renewer
+
+    # ---- Steps ----
+
+    # Plain functions that give the writer's own coroutine: two are made per step, and each frame shows.
+
+    def begin(
+        self, record: StepRecord, seen: Seen | None, lease: Lease, *, guarded: bool = False
+    ) -> Coroutine[Any, Any, Reply[StepRecord]]:
+        """One INSERT or UPDATE; synced unless it is a plain STARTED."""
+        full = guarded or record.status != STARTED
+        return self._write(verbs.begin, (record, seen, lease), full=full, alone=self.live <= 1)
+
+    def commit(self, record: StepRecord) -> Coroutine[Any, Any, Reply[StepRecord]]:
+        """One UPDATE, synced."""
+        return self._write(verbs.commit, (record,), full=True, alone=self.live <= 1)
+
+    async def put(self, record: StepRecord, seen: Seen | None, lease: Lease) -> Reply[StepRecord]:
+        """As `begin`: the record is final, so it is synced."""
+        return await self.begin(record, seen, lease)
+
+    async def step(self, run_id: str, step_id: str) -> StepRecord | None:
+        """One SELECT."""
+        return await self._read(lambda reader: verbs.select_step(reader.cursor(), run_id, step_id))
+
+    async def steps(self, run_id: str) -> AsyncIterator[list[StepRecord]]:
+        """One SELECT a page, in the order of the primary key."""
+        after = ""
+        while True:
+            page = await self._read(partial(_page, run_id=run_id, after=after))
+            if page:
+                yield page
+            if len(page) < PAGE_ROWS:
+                return
+            after = page[-1].step_id
+
+    async def progressed(self, run_id: str, fence: int) -> bool:
+        """One SELECT over the run's records."""
+        return (
+            await self._read(lambda reader: reader.execute(verbs.PROGRESSED, (run_id, fence)).fetchone())
+            is not None
+        )
+
+    # ---- The store ----
+
+    async def open(self, *, create: bool = True) -> None:
+        """Makes or migrates the schema, once per process."""
+        if not self._ready:
+            await asyncio.to_thread(self._open, create=create)
+
+    async def close(self) -> None:
+        """Closes the connections of all threads; only when nothing is being written."""
+        for writer in self._writers.values():
+            writer.connection.close()
+        if self._reader is not None:
+            self._reader.close()
+        self._begin_anew()
+
+    # SQLite remembers per process which locks it has on a file, and a child inherits the memory without the
+    # locks: its connections, new ones too, would write without any, until the inherited ones are closed. They
+    # can only be closed in the child if no thread was inside them at the moment of the fork.
+
+    def hold(self) -> None:
+        """Before a fork: waits until no thread is inside a connection."""
+        self._lock.acquire()
+        self._held = [used.lock for used in self._connections()]
+        for lock in self._held:
+            lock.acquire()
+
+    def let_go(self) -> None:
+        """In the parent, after it."""
+        for lock in self._held:
+            lock.release()
+        self._lock.release()
+
+    def restart(self) -> None:
+        """In the child: closes what was inherited. The parent's own locks keep it from touching the log."""
+        for used in self._connections():
+            used.connection.close()
+        if self._reader is not None:
+            self._reader.close()
+        self._begin_anew()
+
+    def _connections(self) -> list[Writer | _SqliteRenewer]:
+        return [*self._writers.values(), *self._renewers]
+
+    def _open(self, *, create: bool = True) -> None:
+        with self._lock:
+            if not self._ready:
+                prepare(self.path, self.busy_limit_s, create=create)
+                self._ready = True
+
+    def _write(
+        self, verb: Callable[..., Any], args: tuple[Any, ...], *, full: bool, alone: bool
+    ) -> Coroutine[Any, Any, Any]:
+        """By the writer of this thread."""
+        writer: Writer | None = getattr(self._of_thread, "writer", None)
+        write = writer.write if writer is not None else self._write_first
+        return write(verb, args, full=full, alone=alone)
+
+    async def _write_first(
+        self, verb: Callable[..., Any], args: tuple[Any, ...], *, full: bool, alone: bool
+    ) -> Any:
+        writer = await asyncio.to_thread(self._new_writer)
+        self._of_thread.writer = self._writers[threading.get_ident()] = writer
+        return await writer.write(verb, args, full=full, alone=alone)
+
+    def _new_writer(self) -> Writer:
+        self._open()
+        limit_s = self.busy_limit_s
+        with self._lock:
+            return until_free(lambda: Writer(self.path, limit_s), self.path, limit_s=limit_s)
+
+    async def _write_header(self, verb: Callable[..., Reply[RunHeader]], *args: Any) -> Reply[RunHeader]:
+        reply: Reply[RunHeader] = await self._write(verb, args, full=True, alone=self.live == 0)
+        return reply
+
+    async def _read(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        return await asyncio.to_thread(self._read_now, query)
+
+    def _read_now(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        self._open()
+        with self._lock:
+            if self._reader is None:
+                self._reader = until_free(lambda: connect(self.path), self.path, limit_s=self.busy_limit_s)
+            reader = self._reader
+            return until_free(lambda: query(reader), self.path, limit_s=self.busy_limit_s)
+
+
+class _SqliteRenewer(Renewer):
+    def __init__(self, journal: SqliteJournal) -> None:
+        self.lock = threading.Lock()  # held inside the connection, so that a fork can wait for that
+        self._path, self._clock, self._limit_s = journal.path, journal.clock, journal.busy_limit_s
+        self.connection = until_free(lambda: connect(journal.path), journal.path, limit_s=self._limit_s)
+        self.connection.execute("PRAGMA synchronous=NORMAL")
+
+    def renew(self, lease: Lease, lease_ms: int) -> Reply[RunHeader]:
+        return until_free(partial(self._renew, lease, lease_ms), self._path, limit_s=self._limit_s)
+
+    def _renew(self, lease: Lease, lease_ms: int) -> Reply[RunHeader]:
+        with self.lock:
+            return verbs.renew(self.connection.cursor(), lease, self._clock.now_ms() + lease_ms)
+
+    def close(self) -> None:
+        with self.lock:
+            self.connection.close()
+
+
+def _tolerantly(reader: sqlite3.Connection, query: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+    """Rows with whatever text they hold: one that isn't UTF-8 must not hide the others."""
+    reader.text_factory = lambda text: text.decode("utf-8", "backslashreplace")
+    try:
+        return reader.execute(query, values).fetchall()
+    finally:
+        reader.text_factory = str
+
+
+def _page(reader: sqlite3.Connection, run_id: str, after: str) -> list[StepRecord]:
+    with closing(reader.execute(verbs.STEP_PAGE, (run_id, after, PAGE_ROWS))) as rows:
+        return list(map(StepRecord._make, rows))
