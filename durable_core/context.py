@@ -1,0 +1,339 @@
+"""What an `async def` workflow works with: its context, its scopes and its branches."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import Coroutine
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+
+from durable_core.clock import epoch_ms
+from durable_core.errors import AmbiguousStep, BranchHalted, UsageError
+from durable_core.identity import check_id
+from durable_core.log import get_logger
+from durable_core.step_definition import Step, step_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from structlog.typing import FilteringBoundLogger
+
+P = ParamSpec("P")
+R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+
+
+class Halt:
+    """Shared by the branches of one `parallel`: set when one of them fails.
+
+    Args:
+        outer: Of the branches around them.
+    """
+
+    __slots__ = ("_set", "outer")
+
+    def __init__(self, outer: Halt | None) -> None:
+        self.outer = outer
+        self._set = False
+
+    def set(self) -> None:
+        """From now on the branches begin nothing more."""
+        self._set = True
+
+    def is_set(self) -> bool:
+        """Whether these branches, or ones around them, are halted."""
+        return self._set or (self.outer is not None and self.outer.is_set())
+
+
+class Scope:
+    """A namespace of step ids inside a run.
+
+    Args:
+        path: What its step ids begin with: empty for the root, else `branch/`.
+        halt: Of the `parallel` that it is a branch of.
+    """
+
+    __slots__ = ("_callers", "_counts", "_ordinal", "drawn", "halt", "last_at", "path")
+
+    def __init__(self, path: str = "", halt: Halt | None = None) -> None:
+        self.path = path
+        self.halt = halt
+        self.last_at: str | None = None  # committed_at of the last step that returned
+        self.drawn = 0
+        self._ordinal = 0
+        self._counts: dict[str, int] = {}
+        self._callers: dict[str, object] = {}
+
+    def allot(self, name: str, caller: object) -> tuple[str, int]:
+        """The id and index of the call that is being made.
+
+        Args:
+            name: Of the step, or of a branch with its `/`.
+            caller: The task or thread that makes it.
+
+        Raises:
+            AmbiguousStep: Another caller used this name first, so that order would decide which call is
+                which.
+        """
+        count = self._counts.get(name, 0) + 1
+        if count == 1:
+            self._callers[name] = caller
+        elif self._callers[name] is not caller:
+            raise AmbiguousStep(
+                f"{self.path + name!r} is called from two tasks or threads: order would decide identity",
+                remedy="Make the calls in one task (awaiting may overlap), give them names of their own,"
+                " or use ctx.branch for concurrent parts and ctx.map for many items",
+            )
+        self._counts[name] = count
+        index = self._ordinal
+        self._ordinal = index + 1
+        return f"{self.path}{name}" if count == 1 else f"{self.path}{name}#{count}", index
+
+    def allot_branch(self, name: str, caller: object) -> Scope:
+        """The scope of a branch that is being called."""
+        path, _ = self.allot(name, caller)
+        return Scope(f"{path}/", self.halt)
+
+    def check(self) -> None:
+        """Raises where a sibling branch has failed."""
+        if self.halt is not None and self.halt.is_set():
+            raise BranchHalted(f"a sibling of {self.path!r} has failed")
+
+
+class Engine(Protocol):
+    """What drives the workflow that holds a context."""
+
+    run_id: str
+    created_at: str
+
+    def call(
+        self,
+        scope: Scope,
+        step: Step[..., Any],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        caller: object,
+        *,
+        condition: bool = True,
+    ) -> Coroutine[Any, Any, Any]:
+        """Allots the id of a step call; the coroutine runs, replays or skips it."""
+        ...
+
+    def is_replaying(self) -> bool:
+        """Whether recorded steps are left that the workflow has not come to."""
+        ...
+
+    async def join(self, scope: Scope, branches: tuple[Branch[Any], ...]) -> list[Any]:
+        """Runs branches side by side, until each has ended or stands at a step boundary."""
+        ...
+
+
+class Verbs:
+    """What both kinds of context have, not awaited and the same on every replay.
+
+    `now`, `random` and `uuid4` are for decisions and ids in the workflow's own code, where the wall clock and
+    the random module would give something else on resume.
+    """
+
+    def __init__(self, engine: Engine, scope: Scope) -> None:
+        self._engine = engine
+        self._scope = scope
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self._engine.run_id
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether the run was resumed and this line has run before."""
+        return self._engine.is_replaying()
+
+    @property
+    def log(self) -> FilteringBoundLogger:
+        """A logger; its lines name the run."""
+        return get_logger("durable_core.workflow")
+
+    def now(self) -> datetime:
+        """When this scope's last returned step was committed, in UTC; at first the run's creation."""
+        millis = epoch_ms(self._scope.last_at or self._engine.created_at)
+        return datetime.fromtimestamp(millis / 1000, UTC)
+
+    def random(self) -> float:
+        """A number from 0 to 1 that depends on the run, the scope and how many were drawn before."""
+        return random.Random(self._draw()).random()
+
+    def uuid4(self) -> uuid.UUID:
+        """A UUID that depends on the run, the scope and how many were drawn before."""
+        return uuid.UUID(bytes=self._draw()[:16], version=4)
+
+    def _draw(self) -> bytes:
+        self._scope.drawn += 1
+        return sha256(f"{self.run_id}\n{self._scope.path}\n{self._scope.drawn}".encode()).digest()
+
+
+class Branch(Coroutine[Any, Any, R]):
+    """A part of a workflow with a scope of its own; a coroutine, to be awaited or given to `parallel`.
+
+    Attributes:
+        name: As its step ids begin with it, without the `/`.
+        scope: Its namespace.
+    """
+
+    def __init__(self, scope: Scope, start: Callable[[], Coroutine[Any, Any, R]]) -> None:
+        self.scope = scope
+        self.name = scope.path[:-1]
+        self._start = start
+        self._started: Coroutine[Any, Any, R] | None = None
+
+    def send(self, value: Any, /) -> Any:
+        """As of coroutines."""
+        if self._started is None:
+            self._started = self._start()
+        return self._started.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """As of coroutines."""
+        if self._started is None:
+            self._started = self._start()
+        return self._started.throw(*error)
+
+    def close(self) -> None:
+        """As of coroutines."""
+        if self._started is not None:
+            self._started.close()
+
+    def __await__(self) -> Generator[Any, Any, R]:
+        """Runs the branch in the current task."""
+        if self._started is None:
+            self._started = self._start()
+        return self._started.__await__()
+
+
+class Context(Verbs):
+    """The verbs of an `async def` workflow. Handed to it by the executor."""
+
+    @overload
+    def step(
+        self, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]: ...
+
+    @overload
+    def step(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
+
+    def step(self, fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Coroutine[Any, Any, Any]:
+        """Runs a function once and for all: its output is recorded, and used on every later replay.
+
+        The step's id is given by this call, not by awaiting it: make several calls in order, and await them
+        together.
+
+        Args:
+            fn: A `@step`, or any callable with a name; `def` runs in a worker thread.
+            args: Its arguments. They are hashed: another value on resume is a `StepMismatch`.
+            kwargs: The same.
+
+        Returns:
+            To be awaited: the output, as it comes back on every replay.
+
+        Raises:
+            AmbiguousStep: Another task called this step name first.
+            StepFailed: (awaiting) The step failed; the same when it is replayed.
+            StepInDoubt: (awaiting) It is `at_most_once`, and nothing tells whether it happened.
+            StepMismatch: (awaiting) It is recorded with other arguments.
+        """
+        return self._engine.call(self._scope, step_of(fn), args, kwargs, asyncio.current_task())
+
+    @overload
+    def step_if(
+        self, condition: bool, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R | None]: ...
+
+    @overload
+    def step_if(
+        self, condition: bool, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R | None]: ...
+
+    def step_if(
+        self, condition: bool, fn: Callable[..., Any], /, *args: object, **kwargs: object
+    ) -> Coroutine[Any, Any, Any]:
+        """A step that is recorded as SKIPPED, and gives None, if the condition is false.
+
+        The recorded outcome wins on replay, whatever the condition is then.
+        """
+        step, caller = step_of(fn), asyncio.current_task()
+        return self._engine.call(self._scope, step, args, kwargs, caller, condition=bool(condition))
+
+    def branch(
+        self,
+        fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Branch[R]:
+        """A part of the workflow whose step ids begin with the function's name: `risk/score`.
+
+        Args:
+            fn: `async def fn(ctx, *args)`.
+            args: Its arguments. They are not recorded: the steps inside are.
+            kwargs: The same.
+
+        Returns:
+            To be awaited, or given to `parallel`, `asyncio.gather` or a task group. Its id is given by this
+            call.
+
+        Raises:
+            AmbiguousStep: Another task called this branch name first.
+        """
+        scope = self._scope.allot_branch(f"{branch_name(fn)}", asyncio.current_task())
+        return Branch(scope, lambda: fn(Context(self._engine, scope), *args, **kwargs))
+
+    @overload
+    async def parallel(self, first: Branch[A], /) -> tuple[A]: ...
+
+    @overload
+    async def parallel(self, first: Branch[A], second: Branch[B], /) -> tuple[A, B]: ...
+
+    @overload
+    async def parallel(self, first: Branch[A], second: Branch[B], third: Branch[C], /) -> tuple[A, B, C]: ...
+
+    @overload
+    async def parallel(
+        self, first: Branch[A], second: Branch[B], third: Branch[C], fourth: Branch[D], /
+    ) -> tuple[A, B, C, D]: ...
+
+    @overload
+    async def parallel(self, *branches: Branch[R]) -> tuple[R, ...]: ...
+
+    async def parallel(self, *branches: Branch[Any]) -> tuple[Any, ...]:
+        """Runs branches side by side and gives their results in the order of the arguments.
+
+        When one fails, the others go on to their next step boundary and begin nothing more; what they
+        committed stays.
+
+        Raises:
+            BranchFailed: Names the branch; what it raised is chained.
+        """
+        for branch in branches:
+            if not isinstance(branch, Branch):
+                raise UsageError(
+                    f"{branch!r} is no branch", remedy="Write ctx.parallel(ctx.branch(fn, …), …)"
+                )
+        return tuple(await self._engine.join(self._scope, branches))
+
+
+def branch_name(fn: Callable[..., Any]) -> str:
+    """The name that a branch of this function has.
+
+    Raises:
+        InvalidId, UsageError: It has none that can be one.
+    """
+    name = getattr(fn, "__name__", None)
+    if name is None or name == "<lambda>":
+        raise UsageError(f"{fn!r} has no name to be a branch by", remedy="Write it as a function with a name")
+    return check_id(name, "branch name")

@@ -1,0 +1,50 @@
+"""Where a line of code runs: in which run, and in which step."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import NamedTuple
+
+from durable_core.errors import UsageError
+
+
+class RunInfo(NamedTuple):
+    """The run that is being driven, and its takeover number."""
+
+    run_id: str
+    fence: int
+
+
+class StepInfo(NamedTuple):
+    """What a step can know about itself.
+
+    Attributes:
+        run_id: The run.
+        fence: The run's takeover number.
+        step_id: The step.
+        attempt: How often the step has been begun, this time included.
+        idempotency_key: The same on every re-run of this step: hand it to the API you call.
+        step_index: Ordinal of the call within its scope.
+    """
+
+    run_id: str
+    fence: int
+    step_id: str
+    attempt: int
+    idempotency_key: str
+    step_index: int
+
+
+here: ContextVar[RunInfo | StepInfo | None] = ContextVar("durable_core.here", default=None)
+
+
+def current_step() -> StepInfo:
+    """The step that is running here.
+
+    Raises:
+        UsageError: No step is.
+    """
+    info = here.get()
+    if not isinstance(info, StepInfo):
+        raise UsageError("current_step() was called outside a step", remedy="Call it in the body of a step")
+    return info

@@ -1,0 +1,1 @@
+"""What drives runs: admission, steps, leases and ways out."""

@@ -1,0 +1,254 @@
+"""Who gets to drive a run: created, taken over, or given way to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from durable_core.clock import rfc3339
+from durable_core.codec import decode, freeze
+from durable_core.engine.asking import ask
+from durable_core.engine.process import is_dead, this_process, told
+from durable_core.errors import (
+    CorruptRecord,
+    DurableError,
+    InputNotSerializable,
+    NotSerializable,
+    RunBusy,
+    RunInputMismatch,
+    RunNotFound,
+)
+from durable_core.identity import check_id, input_hash, new_owner
+from durable_core.journal.base import Claim
+from durable_core.records import FAILED, PENDING, RUNNING, TOMBSTONE, RunHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from durable_core.engine.drive import Tools
+    from durable_core.engine.values import Stored
+    from durable_core.workflow import Workflow
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A run that this process owns now.
+
+    Attributes:
+        header: As acquired.
+        owner_died: It was taken over from an owner that never released it.
+        owner_is_dead: That owner's process is dead for certain.
+    """
+
+    header: RunHeader
+    owner_died: bool = False
+    owner_is_dead: bool = False
+
+
+async def create(
+    tools: Tools,
+    workflow: Workflow[..., Any],
+    run_id: str,
+    inputs: Mapping[str, object],
+    *,
+    owned: bool = True,
+    session_id: str | None = None,
+    forked_from: str | None = None,
+) -> tuple[RunHeader, bool]:
+    """Creates a run, if its id is free.
+
+    Args:
+        tools: The executor's.
+        workflow: That will be run.
+        run_id: The id.
+        inputs: By name.
+        owned: Whether it is acquired in the same write; else it waits for who drives it.
+        session_id: Under which agent checkpoints are kept.
+        forked_from: The run that it is a fork of.
+
+    Returns:
+        The header as it is now, and whether this call made it.
+
+    Raises:
+        InputNotSerializable: An input can't be stored.
+    """
+    old = await ask(tools.journal.header, run_id)
+    if old is not None and old.status != TOMBSTONE:
+        return old, False
+    creator = new_owner()
+    stored = await _stored_inputs(tools, workflow, run_id, creator, inputs)
+    base_fence = old.fence if old is not None else 0
+    now = rfc3339(tools.clock.now_ms())
+    header = RunHeader(
+        run_id=run_id,
+        workflow=workflow.name,
+        fingerprint=workflow.fingerprint,
+        input_hash=hash_of(workflow, inputs),
+        input_data=stored.data,
+        input_ref=stored.ref,
+        input_codec=stored.codec,
+        input_size=stored.size,
+        input_data_hash=stored.output_hash,
+        created_by=creator,
+        status=RUNNING if owned else PENDING,
+        owner=creator if owned else None,
+        owner_process=this_process() if owned else None,
+        fence=base_fence + owned,
+        base_fence=base_fence,
+        due_at_ms=tools.clock.now_ms(),
+        session_id=session_id,
+        forked_from=forked_from,
+        created_at=now,
+        updated_at=now,
+    )
+    reply = await ask(tools.journal.create, header, tools.lease_ms)
+    if reply.row is None:
+        raise CorruptRecord("the run's header vanished while it was created", run_id=run_id)
+    return reply.row, reply.row.created_by == creator
+
+
+async def _stored_inputs(
+    tools: Tools, workflow: Workflow[..., Any], run_id: str, creator: str, inputs: Mapping[str, object]
+) -> Stored:
+    try:
+        raw, _ = freeze(dict(inputs), workflow.input_adapter)
+        return await tools.values.store(raw, run_id, creator)
+    except NotSerializable as error:
+        raise InputNotSerializable(
+            f"an input of workflow {workflow.name!r} can't be stored: {error.message}",
+            path=error.path,
+            run_id=run_id,
+            remedy=error.remedy,
+        ) from error
+
+
+async def acquire(tools: Tools, seen: RunHeader, fingerprint: str | None = None) -> Admitted | RunHeader:
+    """Takes over a run that nobody drives, or whose driver is dead, and that still has the status seen.
+
+    Args:
+        tools: The executor's.
+        seen: The header as last read.
+        fingerprint: Of the workflow as it is now.
+
+    Returns:
+        The run, as acquired; or its header as it is now, if it went on since it was read: to be judged anew.
+
+    Raises:
+        RunBusy: Somebody drives it, or was faster.
+    """
+    if not is_free(tools, seen):
+        raise busy(tools, seen)
+    journal = tools.journal
+    owner_died = seen.status == RUNNING and seen.owner is not None
+    owner_is_dead = owner_died and is_dead(seen.owner_process)
+    crashes = 0 if seen.status == FAILED else seen.crashes
+    if owner_died:
+        finished_something = await ask(journal.progressed, seen.run_id, seen.fence)
+        crashes = 0 if finished_something else seen.crashes + 1
+    claim = Claim(
+        owner=new_owner(),
+        owner_process=this_process(),
+        lease_ms=tools.lease_ms,
+        crashes=crashes,
+        fingerprint=fingerprint,
+    )
+    dead_owner = seen.owner if owner_is_dead else None
+    reply = await ask(journal.acquire, seen, claim, statuses=(seen.status,), dead_owner=dead_owner)
+    header = reply.row
+    if header is None:
+        raise CorruptRecord("the run's header vanished while it was acquired", run_id=seen.run_id)
+    if header.owner != claim.owner:
+        if header.fence == seen.fence and header.status != seen.status:
+            return header
+        raise busy(tools, header)
+    log = tools.log.bind(run_id=header.run_id, fence=header.fence)
+    if owner_died:
+        log.warning("run_taken_over", crashes=crashes, owner=told(seen.owner_process))
+    if fingerprint is not None and seen.fingerprint not in (None, fingerprint):
+        log.warning("workflow_changed", workflow=header.workflow)
+    return Admitted(header, owner_died, owner_is_dead)
+
+
+async def header_of(tools: Tools, run_id: str, where: str) -> RunHeader:
+    """The header of a run.
+
+    Args:
+        tools: The executor's.
+        run_id: The run.
+        where: The store's name, for the message.
+
+    Raises:
+        RunNotFound: There is none of that id.
+    """
+    header = await ask(tools.journal.header, check_id(run_id, "run id"))
+    if header is None or header.status == TOMBSTONE:
+        raise RunNotFound(
+            f"there is no such run in {where}",
+            run_id=run_id,
+            remedy="See which there are with `durable list`, and check the store's URL",
+        )
+    return header
+
+
+def busy(tools: Tools, header: RunHeader) -> RunBusy:
+    """Why a run can't be driven here now."""
+    left_ms = header.lease_until_ms - tools.clock.now_ms()
+    return RunBusy(header.run_id, owner=told(header.owner_process), lease_left_s=left_ms / 1000)
+
+
+def is_free(tools: Tools, header: RunHeader) -> bool:
+    """Whether an acquire could succeed, as far as the header tells."""
+    return header.lease_until_ms < tools.clock.now_ms() or is_dead(header.owner_process)
+
+
+def hash_of(workflow: Workflow[..., Any], inputs: Mapping[str, object]) -> str:
+    """The hash of a run's inputs.
+
+    Raises:
+        InputNotSerializable: One can't be hashed.
+    """
+    return input_hash(workflow.name, (), inputs)
+
+
+def check_same(header: RunHeader, workflow: Workflow[..., Any], inputs: Mapping[str, object] | None) -> None:
+    """Refuses another workflow, or other inputs, under an id that is taken.
+
+    Args:
+        header: Of the run.
+        workflow: As asked for now.
+        inputs: As asked for now; None when the recorded ones are meant.
+
+    Raises:
+        RunInputMismatch: They differ.
+    """
+    if header.workflow != workflow.name:
+        raise RunInputMismatch(
+            f"the run is of workflow {header.workflow!r}, not of {workflow.name!r}",
+            run_id=header.run_id,
+            remedy="Use another run id for the other workflow",
+        )
+    if inputs is not None and (now := hash_of(workflow, inputs)) != header.input_hash:
+        raise RunInputMismatch(
+            f"the run was started with other inputs (hash {header.input_hash[:12]}…, now {now[:12]}…)",
+            run_id=header.run_id,
+            remedy="Resume it without inputs for the recorded ones, or use another run id for the new ones",
+        )
+
+
+async def recorded_inputs(tools: Tools, header: RunHeader, workflow: Workflow[..., Any]) -> dict[str, object]:
+    """The inputs as they reach the workflow.
+
+    Raises:
+        CorruptRecord, MissingBlob, UnknownType: They can't be read back.
+    """
+    try:
+        raw = await tools.values.load(
+            header.input_codec, header.input_data, header.input_ref, header.input_size, header.input_data_hash
+        )
+        found = decode(raw, workflow.input_adapter)
+        if not isinstance(found, dict):
+            raise CorruptRecord("the run's inputs aren't named values")
+    except DurableError as error:
+        error.run_id = header.run_id
+        raise
+    return found

@@ -1,0 +1,71 @@
+"""The executor for plain code: every operation, blocking."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from durable_core.engine.calls import run_here
+
+if TYPE_CHECKING:
+    import builtins
+
+    from durable_core.engine.executor import DurableWorkflowExecutor
+    from durable_core.engine.operations import ForkPlan
+    from durable_core.engine.results import RunResult, RunView, StepView
+    from durable_core.workflow import BoundWorkflow, Workflow
+
+R = TypeVar("R")
+
+
+class BlockingExecutor:
+    """The operations of an executor, with the same arguments, results and errors.
+
+    Each raises `RunningLoop` inside a running event loop, which it would stop.
+    """
+
+    def __init__(self, executor: DurableWorkflowExecutor) -> None:
+        self._executor = executor
+
+    def run(self, wf: Workflow[..., R] | BoundWorkflow[R], **options: Any) -> RunResult[R]:
+        """Runs a workflow to its end."""
+        return run_here(self._executor.run(wf, **options), "run")
+
+    def start(self, wf: Workflow[..., R] | BoundWorkflow[R], **options: Any) -> RunView:
+        """Records a run for somebody else to drive."""
+        return run_here(self._executor.start(wf, **options), "start")
+
+    def resume(self, run_id: str, wf: Workflow[..., R] | None = None, **options: Any) -> RunResult[R]:
+        """Goes on with a run."""
+        return run_here(self._executor.resume(run_id, wf, **options), "resume")
+
+    def get(self, run_id: str) -> RunView:
+        """One run."""
+        return run_here(self._executor.get(run_id), "get")
+
+    def list(self, **wanted: Any) -> builtins.list[RunView]:
+        """Runs, newest first."""
+        return run_here(self._executor.list(**wanted), "list")
+
+    def steps(self, run_id: str) -> builtins.list[StepView]:
+        """The steps of a run."""
+        return run_here(self._executor.steps(run_id), "steps")
+
+    def output(self, step: StepView) -> object:
+        """The output of a step."""
+        return run_here(step.output(), "output")
+
+    def cancel(self, run_id: str) -> RunView:
+        """Cancels a run."""
+        return run_here(self._executor.cancel(run_id), "cancel")
+
+    def skip(self, run_id: str, step_id: str, **options: Any) -> StepView:
+        """Settles a step by hand."""
+        return run_here(self._executor.skip(run_id, step_id, **options), "skip")
+
+    def fork(self, run_id: str, **options: Any) -> ForkPlan:
+        """Makes a new run from another's committed steps."""
+        return run_here(self._executor.fork(run_id, **options), "fork")
+
+    def close(self) -> None:
+        """Gives connections and threads back."""
+        run_here(self._executor.close(), "close")

@@ -1,0 +1,114 @@
+"""Running the body of a step: awaited, or in a worker thread; within its time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import reprlib
+from typing import TYPE_CHECKING, Any
+
+from durable_core.errors import StepTimedOut
+from durable_core.step_definition import is_async
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from durable_core.engine.drive import Drive
+    from durable_core.step_definition import Step
+
+_SHOWN = reprlib.Repr()
+_SHOWN.maxstring = _SHOWN.maxother = 120
+
+
+async def run(step: Step[..., Any], args: tuple[object, ...], kwargs: dict[str, object], drive: Drive) -> Any:
+    """Runs one attempt of a body.
+
+    Raises:
+        StepTimedOut: It took longer than the step's `timeout_s`. An async body is cancelled; a `def` body
+            can't be: its thread goes on, and its late result is refused.
+    """
+    timeout_s = step.options.timeout_s
+    if timeout_s is None:
+        return await (step.fn(*args, **kwargs) if step.is_async else _in_thread(step, args, kwargs, drive))
+    timed_out = StepTimedOut(f"the body ran longer than its timeout of {timeout_s:g} s")
+    if not step.is_async:
+        future = _started(step, args, kwargs, drive)
+        done, _ = await asyncio.wait((future,), timeout=timeout_s)
+        if not done:
+            _leave_behind(future, drive)
+            raise timed_out
+        return future.result()
+    limit = asyncio.timeout(timeout_s)
+    try:
+        async with limit:
+            return await step.fn(*args, **kwargs)
+    except TimeoutError:
+        if limit.expired():
+            raise timed_out from None
+        raise
+
+
+async def _in_thread(
+    step: Step[..., Any], args: tuple[object, ...], kwargs: dict[str, object], drive: Drive
+) -> Any:
+    """Runs a `def` body. A thread can't be cancelled, so a cancellation waits for it - for as long as the way
+    out allows.
+
+    What it then gave is committed before the cancellation goes on.
+    """
+    future = _started(step, args, kwargs, drive)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        if future.cancelled() or not is_cancelled():
+            raise
+        done, _ = await asyncio.wait((future,), timeout=drive.tools.grace_s)
+        if not done:
+            _leave_behind(future, drive)
+            raise
+        drive.deferred.add(asyncio.current_task())
+        return future.result()
+
+
+async def verify(
+    verifier: Callable[..., Any], key: str, args: tuple[object, ...], kwargs: dict[str, object], drive: Drive
+) -> Any:
+    """Asks a step's verifier whether its effect has happened."""
+    if is_async(verifier):
+        return await verifier(key, *args, **kwargs)
+    call = functools.partial(contextvars.copy_context().run, verifier, key, *args, **kwargs)
+    return await asyncio.get_running_loop().run_in_executor(drive.tools.threads, call)
+
+
+def is_cancelled() -> bool:
+    """Whether somebody asked to cancel the current task; else a CancelledError is the body's own failure."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _started(
+    step: Step[..., Any], args: tuple[object, ...], kwargs: dict[str, object], drive: Drive
+) -> asyncio.Future[Any]:
+    context = contextvars.copy_context()
+    call = functools.partial(context.run, step.fn, *args, **kwargs)
+    return asyncio.get_running_loop().run_in_executor(drive.tools.threads, call)
+
+
+def _leave_behind(future: asyncio.Future[Any], drive: Drive) -> None:
+    """A thread goes on although nobody waits for it: the way out knows it, its exception isn't reported."""
+
+    def ended(stray: asyncio.Future[Any]) -> None:
+        drive.strays.discard(stray)
+        if not stray.cancelled():
+            stray.exception()
+
+    drive.strays.add(future)
+    future.add_done_callback(ended)
+
+
+def shown_call(args: tuple[object, ...], kwargs: dict[str, object]) -> str:
+    """Arguments as an error message shows them, shortened."""
+    parts = [_SHOWN.repr(value) for value in args]
+    parts += [f"{name}={_SHOWN.repr(value)}" for name, value in kwargs.items()]
+    return f"({', '.join(parts)})"

@@ -1,0 +1,234 @@
+"""The state of one drive: what one owner knows of its run, from acquire to the way out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from durable_core.clock import epoch_ms
+from durable_core.engine.asking import ask
+from durable_core.errors import ControlFlow, DurableError, Fenced, UsageError
+from durable_core.records import FAILED
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from structlog.typing import FilteringBoundLogger
+
+    from durable_core.clock import Clock
+    from durable_core.context import Halt, Scope
+    from durable_core.engine.asking import R
+    from durable_core.engine.lease import HeldLease, Renewals
+    from durable_core.engine.threads import BodyThreads
+    from durable_core.engine.values import Values
+    from durable_core.identity import KeyMaker
+    from durable_core.journal.base import Journal, Lease
+    from durable_core.records import RunHeader, StepRecord
+    from durable_core.step_definition import Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What all drives of one executor share.
+
+    Attributes:
+        threads: Where `def` bodies run.
+        lease_ms: How long a lease lasts from each renewal.
+        run_crash_limit: Takeovers in a row from owners that finished nothing before a run is failed.
+        grace_s: How long a way out waits for `def` bodies before it leaves the lease to run out.
+    """
+
+    journal: Journal
+    values: Values
+    clock: Clock
+    renewals: Renewals
+    threads: BodyThreads
+    log: FilteringBoundLogger
+    lease_ms: int
+    grace_s: float
+    run_crash_limit: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Drive:
+    """One owner's drive of one run.
+
+    Attributes:
+        owner_died: The run was taken over from an owner that never released it.
+        owner_is_dead: That owner's process is dead for certain, not merely out of its lease.
+        redrive: Ids of the failures that get a fresh budget, and haven't had it yet.
+        redrive_fence: The fence under which the run failed; what failed later has had its fresh budget.
+        keeps_changed: Recorded outputs are used although their steps are called with another input now.
+        time_out_ms: The most that one invocation of this process may take, where it has such a limit.
+        records: What earlier drives recorded and this one has not come to; a step takes its record out.
+        counts: Steps of the run by status.
+        stopped: Why nothing more may be begun; the first reason stays.
+        tasks: The tasks that are inside a step, each with how many it is in.
+        deferred: The tasks that were cancelled while a `def` body ran: cancelled once its outcome is
+            committed.
+        strays: `def` bodies that go on after nobody waits for them any more.
+        suspects: Held by a step that was running when its process died: these run one at a time.
+        idle: Set when the last task leaves its step.
+    """
+
+    tools: Tools
+    header: RunHeader
+    lease: Lease
+    keys: KeyMaker
+    owner_died: bool = False
+    owner_is_dead: bool = False
+    redrive: set[str] = field(default_factory=set)
+    redrive_fence: int = 0
+    keeps_changed: bool = False
+    time_out_ms: int | None = None
+    held: HeldLease = field(init=False)
+    records: dict[str, StepRecord] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    stopped: BaseException | None = None
+    workflow_task: asyncio.Task[Any] | None = None
+    tasks: dict[asyncio.Task[Any], int] = field(default_factory=dict)
+    deferred: set[asyncio.Task[Any] | None] = field(default_factory=set)
+    strays: set[asyncio.Future[Any]] = field(default_factory=set)
+    suspects: asyncio.Lock = field(default_factory=asyncio.Lock)
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
+    _pauses: dict[asyncio.Future[None], Halt | None] = field(default_factory=dict)
+
+    @property
+    def run_id(self) -> str:
+        """The run."""
+        return self.header.run_id
+
+    # ---- What may still be done ----
+
+    def stop(self, reason: BaseException) -> None:
+        """From now on every verb raises this, whatever the workflow catches; waits between attempts end."""
+        if self.stopped is None:
+            self.stopped = reason
+        self.wake(None)
+
+    def interrupt(self, reason: BaseException) -> None:
+        """Stops from outside: nothing more is begun, and what can be cancelled is."""
+        self.stop(reason)
+        if self.workflow_task is not None:
+            self.workflow_task.cancel()
+        for task in self.tasks:
+            task.cancel()
+
+    def check(self) -> None:
+        """Raises why nothing more may be begun, if so."""
+        if self.stopped is not None:
+            raise poison(self.stopped)
+
+    async def check_lease(self) -> None:
+        """Renews a lease that may be over, before anything is started under it.
+
+        Raises:
+            Fenced: It is somebody else's by now.
+            JournalUnavailable: Nobody can tell.
+        """
+        try:
+            await asyncio.to_thread(self.tools.renewals.renew_now, self.held)
+        except DurableError as error:
+            self.stop(error)
+            raise
+
+    async def ask(self, verb: Callable[..., Awaitable[R]], *args: Any, **options: Any) -> R:
+        """One journal call, made again as it was when no reply came; the journal's errors stop the drive."""
+        try:
+            return await ask(verb, *args, **options)
+        except DurableError as error:
+            self.stop(error)
+            raise
+
+    def fenced_by(self, row: StepRecord | None) -> Fenced:
+        """Stops, because a refusal tells that somebody else drives the run."""
+        whose = f"fence {row.fence}" if row is not None else "another process"
+        error = Fenced(
+            f"another driver began the step or took the run over ({whose}, ours is {self.lease.fence})",
+            run_id=self.run_id,
+            step_id=row.step_id if row is not None else None,
+            remedy="This process has given way and writes nothing more to the run",
+        )
+        self.stop(error)
+        return error
+
+    # ---- What a record means under this fence ----
+
+    def owns(self, record: StepRecord) -> bool:
+        """Whether a record is of this life of the run's id."""
+        return record.fence > self.lease.base_fence
+
+    def is_redriven(self, record: StepRecord, step: Step[..., Any]) -> bool:
+        """Whether a FAILED step gets a fresh budget: it ended the resumed run, and wasn't redone since."""
+        unguarded = not step.options.is_guarded or step.options.verify is not None
+        return unguarded and record.step_id in self.redrive and record.fence <= self.redrive_fence
+
+    def crashed(self, record: StepRecord) -> bool:
+        """Whether an attempt's owner died in it: it held the run just before us, and never released it."""
+        return self.owner_died and record.fence == self.lease.fence - 1
+
+    def has_ended(self, record: StepRecord) -> bool:
+        """Whether nobody can still be in a body: it ended, or its process is dead for certain."""
+        if self.owner_is_dead and record.fence == self.lease.fence - 1:
+            return True
+        detail = record.details()
+        ended = record.status == FAILED or record.error is not None or bool(detail.get("interrupted"))
+        return ended and not detail.get("left_running")
+
+    def ran_half_its_time(self, attempt: StepRecord) -> bool:
+        """Whether a body that is interrupted has had at least half of what one invocation may take."""
+        if self.time_out_ms is None or attempt.started_at is None:
+            return False
+        return self.tools.clock.now_ms() - epoch_ms(attempt.started_at) >= self.time_out_ms / 2
+
+    # ---- Who is in a step ----
+
+    def enter(self) -> asyncio.Task[Any]:
+        """A step goes live in the current task."""
+        task = asyncio.current_task()
+        if task is None:
+            raise UsageError("a step was awaited outside a task", remedy="Await it in the workflow")
+        self.tasks[task] = self.tasks.get(task, 0) + 1
+        self.tools.journal.live += 1
+        return task
+
+    def leave(self, task: asyncio.Task[Any], before: str | None, after: str | None) -> None:
+        """A step has reached its boundary; its record had one status when it was called, another now."""
+        self.tools.journal.live -= 1
+        if before is not None:
+            self.counts[before] -= 1
+        if after is not None:
+            self.counts[after] += 1
+        left = self.tasks[task] - 1
+        if left:
+            self.tasks[task] = left
+        else:
+            del self.tasks[task]
+            if not self.tasks:
+                self.idle.set()
+
+    async def pause(self, seconds: float, scope: Scope) -> None:
+        """Waits between attempts: a step boundary, which ends early when drive or branch is stopped."""
+        sleeper = asyncio.ensure_future(self.tools.clock.sleep(seconds))
+        self._pauses[sleeper] = scope.halt
+        try:
+            if self.stopped is None:
+                await asyncio.wait((sleeper,))
+        finally:
+            del self._pauses[sleeper]
+            sleeper.cancel()
+
+    def wake(self, halt: Halt | None) -> None:
+        """Ends the waits between attempts: of halted branches, or all when the drive is stopped."""
+        for sleeper, of in list(self._pauses.items()):
+            if halt is None or (of is not None and of.is_set()):
+                sleeper.cancel()
+
+
+def poison(reason: BaseException) -> BaseException:
+    """A fresh instance of a reason to raise: one raised twice would gather tracebacks and contexts."""
+    if isinstance(reason, ControlFlow | asyncio.CancelledError):
+        return type(reason)(*reason.args)
+    return reason

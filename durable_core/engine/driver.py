@@ -1,0 +1,275 @@
+"""Driving a run that was acquired: from its records to every way out.
+
+workflow returns                   COMPLETED
+an exception leaves it             FAILED, with the ids of the failed steps it came from
+a step is in doubt                 FAILED, whatever the workflow catches: a person has to decide
+SIGTERM, SIGINT, cancellation      released as PENDING; steps in flight are marked interrupted
+the deadline comes                 released as PENDING; what was in flight had until then to commit
+the journal can't be reached       released if it can be again, else left to the end of the lease
+somebody else took over            nothing is written
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from durable_core.codec import freeze
+from durable_core.context import Context, Scope
+from durable_core.current import RunInfo, here
+from durable_core.engine.admission import recorded_inputs
+from durable_core.engine.drive import Drive, poison
+from durable_core.engine.failure import as_json, described, escaped_steps
+from durable_core.engine.lease import HeldLease
+from durable_core.engine.steps import Steps
+from durable_core.errors import (
+    CorruptRecord,
+    DurableError,
+    Fenced,
+    NotSerializable,
+    OutputNotSerializable,
+    RunCrashLimitReached,
+    RunFailed,
+    RunInterrupted,
+    StepInDoubt,
+    WorkflowOver,
+)
+from durable_core.identity import KeyMaker
+from durable_core.journal.base import Departure, Lease
+from durable_core.records import COMPLETED, FAILED, PENDING, RunHeader
+from durable_core.sync_context import SyncContext, in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from durable_core.engine.admission import Admitted
+    from durable_core.engine.drive import Tools
+    from durable_core.engine.stopping import Deadline
+    from durable_core.workflow import Workflow
+
+
+async def drive(
+    tools: Tools,
+    admitted: Admitted,
+    workflow: Workflow[..., Any],
+    *,
+    keeps_changed: bool = False,
+    deadline: Deadline | None = None,
+) -> tuple[RunHeader, Any]:
+    """Drives an acquired run to a way out.
+
+    Args:
+        tools: The executor's.
+        admitted: The run, as acquired.
+        workflow: To be called with a context and the recorded inputs.
+        keeps_changed: Recorded outputs are used although their inputs have changed.
+        deadline: When the run has to be left.
+
+    Returns:
+        The header as it ended, and the output.
+
+    Raises:
+        RunFailed: With the cause chained.
+        Fenced, JournalUnavailable: The run was taken over, or its store is out of reach.
+        HandOver, RunInterrupted: The deadline came, or the process was asked to stop.
+    """
+    header = admitted.header
+    current = _begun(tools, admitted)
+    current.keeps_changed = keeps_changed
+    tools.renewals.keep(current.held)
+    token = here.set(RunInfo(header.run_id, header.fence))
+    try:
+        if header.crashes >= tools.run_crash_limit:
+            raise await _crashed_too_often(current)
+        current.redrive, current.redrive_fence = _redriven(header)
+        inputs = await recorded_inputs(tools, header, workflow)
+        await _load(current)
+        if deadline is not None:
+            deadline.watch(current)
+        output = await _run_workflow(current, workflow, inputs)
+        return await _complete(current, workflow, output)
+    except RunFailed:
+        raise
+    except BaseException as error:  # whatever it is, also a fault of ours: the run is left to the next owner
+        await _release(current, error)
+        raise
+    finally:
+        if deadline is not None:
+            deadline.forget()
+        here.reset(token)
+        tools.renewals.drop(current.held)
+
+
+def _begun(tools: Tools, admitted: Admitted) -> Drive:
+    header = admitted.header
+    current = Drive(
+        tools=tools,
+        header=header,
+        lease=Lease(header.run_id, header.owner or "", header.fence, header.base_fence),
+        keys=KeyMaker(header.run_id),
+        owner_died=admitted.owner_died,
+        owner_is_dead=admitted.owner_is_dead,
+    )
+    loop = asyncio.get_running_loop()
+
+    def on_lost(reason: DurableError) -> None:
+        loop.call_soon_threadsafe(current.interrupt, reason)
+
+    current.held = HeldLease(current.lease, tools.lease_ms, tools.clock, on_lost, header.wake_count)
+    return current
+
+
+def _redriven(header: RunHeader) -> tuple[set[str], int]:
+    """The failed steps that ended the run before, and the fence they ended it under."""
+    failure = header.error_info()
+    steps, fence = failure.get("steps", []), failure.get("fence", 0)
+    if (
+        not isinstance(steps, list)
+        or not all(isinstance(one, str) for one in steps)
+        or type(fence) is not int
+    ):
+        raise CorruptRecord("the recorded error of the run isn't one", run_id=header.run_id)
+    return set(steps), fence
+
+
+async def _load(current: Drive) -> None:
+    async for page in current.tools.journal.steps(current.run_id):
+        for record in page:
+            current.records[record.step_id] = record
+            if current.owns(record):
+                current.counts[record.status] += 1
+
+
+async def _run_workflow(current: Drive, workflow: Workflow[..., Any], inputs: Mapping[str, object]) -> Any:
+    """Runs the workflow in a task of its own, and waits until every step it started is at a boundary."""
+    engine, loop = Steps(current), asyncio.get_running_loop()
+    if workflow.is_async:
+        called = workflow.fn(Context(engine, Scope()), **inputs)
+    else:
+        called = in_thread(workflow.fn, SyncContext(engine, Scope(), loop), **inputs)
+    task = current.workflow_task = loop.create_task(called, name=f"durable:{current.run_id}")
+    try:
+        await asyncio.wait((task,))
+    except asyncio.CancelledError:
+        current.interrupt(RunInterrupted("the run was interrupted"))
+        await asyncio.wait((task,))
+        await _settle(current)
+        _take(task)
+        raise
+    await _settle(current)
+    failure = _take(task)
+    if isinstance(current.stopped, StepInDoubt):
+        raise await _fail(current, current.stopped) from current.stopped
+    if not isinstance(current.stopped, WorkflowOver):
+        raise poison(current.stopped or RunInterrupted("the run was interrupted")) from failure
+    if failure is None:
+        return task.result()
+    if isinstance(failure, Exception):
+        raise await _fail(current, failure) from failure
+    raise failure
+
+
+async def _settle(current: Drive) -> None:
+    """Lets the steps that are still live reach a boundary."""
+    current.stop(WorkflowOver("the workflow has ended"))
+    while current.tasks:
+        current.idle.clear()
+        await current.idle.wait()
+
+
+def _take(task: asyncio.Task[Any]) -> BaseException | None:
+    return asyncio.CancelledError() if task.cancelled() else task.exception()
+
+
+async def _complete(current: Drive, workflow: Workflow[..., Any], output: object) -> tuple[RunHeader, Any]:
+    """Ends the run COMPLETED; an output that can't be stored ends it FAILED."""
+    try:
+        raw, live = freeze(output, workflow.adapter)
+        stored = await current.tools.values.store(raw, current.run_id, current.lease.owner)
+    except NotSerializable as error:
+        failure = OutputNotSerializable(
+            f"the workflow's output can't be stored: {error.message}",
+            path=error.path,
+            run_id=current.run_id,
+            remedy=error.remedy,
+        )
+        raise await _fail(current, failure) from error
+    departure = Departure(
+        status=COMPLETED,
+        output_hash=stored.output_hash,
+        output_data=stored.data,
+        output_ref=stored.ref,
+        output_codec=stored.codec,
+        output_size=stored.size,
+        counts=_counts(current),
+    )
+    header = await _leave(current, departure)
+    current.tools.log.info("run_completed", counts=dict(current.counts))
+    unasked = [record.step_id for record in current.records.values() if current.owns(record)]
+    if unasked:
+        current.tools.log.warning("recorded_steps_not_asked_for", step_ids=unasked[:20], count=len(unasked))
+    return header, live
+
+
+async def _fail(current: Drive, error: Exception) -> RunFailed:
+    """Ends the run FAILED; gives what the caller of `run` sees of it."""
+    told = described(error)
+    steps = current.redrive.union(escaped_steps(error, current.run_id))
+    recorded = {**told, "steps": sorted(steps), "fence": current.lease.fence}
+    await _leave(current, Departure(status=FAILED, error=as_json(recorded), counts=_counts(current)))
+    current.tools.log.error("run_failed", error=told["type"])
+    return RunFailed(current.run_id, told)
+
+
+async def _crashed_too_often(current: Drive) -> RunFailed:
+    error = RunCrashLimitReached(
+        f"{current.header.crashes} owners in a row died without finishing a step", run_id=current.run_id
+    )
+    await _load(current)
+    failed = await _fail(current, error)
+    failed.__cause__ = error
+    return failed
+
+
+async def _release(current: Drive, error: BaseException) -> None:
+    """Gives the run up for the next owner, unless it is somebody else's already."""
+    log = current.tools.log
+    if isinstance(error, Fenced) or current.held.lost is not None:
+        log.warning("run_fenced", reason=str(error))
+        return
+    if current.strays:  # a body that can't be stopped is still at work: nobody may begin it anew yet
+        log.warning("run_left_to_its_lease", bodies_still_running=len(current.strays))
+        return
+    departure = Departure(
+        status=PENDING, due_at_ms=current.tools.clock.now_ms(), keep_error=True, counts=_counts(current)
+    )
+    try:
+        await _leave(current, departure)
+    except DurableError as failure:  # the lease runs out by itself, and a dead owner is seen at once
+        log.warning("run_not_released", reason=str(failure))
+    else:
+        log.info("run_released", reason=type(error).__qualname__)
+
+
+async def _leave(current: Drive, departure: Departure) -> RunHeader:
+    """Writes a way out; one that is already there by our own lost reply is success.
+
+    Raises:
+        Fenced: Somebody else drives the run.
+        JournalUnavailable: It could not be written.
+    """
+    current.tools.renewals.drop(current.held)
+    reply = await current.ask(current.tools.journal.leave, current.lease, departure)
+    header = reply.row
+    own = header is not None and header.fence == current.lease.fence and header.owner is None
+    if header is None or not (reply.ok or own):
+        raise Fenced(
+            "the run was taken over before its end could be written",
+            run_id=current.run_id,
+            remedy="The new owner goes on from the last committed step",
+        )
+    return header
+
+
+def _counts(current: Drive) -> str:
+    return as_json({status: count for status, count in sorted(current.counts.items()) if count})

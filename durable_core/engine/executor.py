@@ -1,0 +1,398 @@
+"""The executor: what users start, resume and look at runs with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, get_args, overload
+
+from durable_core.arguments import check_count, check_number
+from durable_core.clock import Clock, SystemClock, rfc3339
+from durable_core.engine import admission, calls, operations
+from durable_core.engine.blocking import BlockingExecutor
+from durable_core.engine.drive import Tools
+from durable_core.engine.lease import Renewals
+from durable_core.engine.results import RunResult, RunView, StepView, view_of
+from durable_core.engine.running import How, drive_admitted, go_on
+from durable_core.engine.stopping import Deadline
+from durable_core.engine.threads import BodyThreads
+from durable_core.engine.values import Values
+from durable_core.envelope import DEFAULT_CAP
+from durable_core.errors import UsageError
+from durable_core.identity import check_id, new_run_id
+from durable_core.journal.base import RunFilter
+from durable_core.log import get_logger
+from durable_core.records import CANCELLED, COMPLETED
+
+if TYPE_CHECKING:
+    import builtins
+    import os
+    from datetime import datetime, timedelta
+
+    from durable_core.records import RunHeader
+    from durable_core.store import Store
+    from durable_core.workflow import BoundWorkflow, Workflow
+
+R = TypeVar("R")
+OnChange = Literal["error", "keep"]
+
+DEFAULT_LEASE_S: Final = 30.0
+DEFAULT_RUN_CRASH_LIMIT: Final = 5
+DEFAULT_GRACE_S: Final = 10.0
+
+
+class DurableWorkflowExecutor:
+    """Runs workflows and resumes them from their last committed step.
+
+    Args:
+        store: The store's URL: `sqlite:///runs.db`, `memory://`; or an opened `Store`. Without it, `db_path`
+            and `backend`, else `DURABLE_STORE`, else `sqlite:///durable.db` in the working folder.
+        db_path: A SQLite file.
+        backend: sqlite, postgres, dynamodb, s3 or memory.
+        lease_s: Seconds that this process may be silent before another may take its runs over.
+        run_crash_limit: Takeovers in a row from owners that finished nothing before a run is failed.
+        grace_s: Seconds that a way out waits for `def` bodies.
+        output_cap_bytes: The most raw bytes that a value may have.
+        clock: The source of time.
+
+    Raises:
+        UsageError: The arguments name no store, contradict each other, or are out of range.
+
+    Example:
+        executor = DurableWorkflowExecutor(db_path="runs.db")
+        result = await executor.run(quarterly_report, task="Q3")
+        result = await executor.run(quarterly_report, task="Q3", resume_run_id=result.run_id)
+    """
+
+    def __init__(
+        self,
+        store: str | Store | None = None,
+        *,
+        db_path: str | os.PathLike[str] | None = None,
+        backend: str | None = None,
+        lease_s: float = DEFAULT_LEASE_S,
+        run_crash_limit: int = DEFAULT_RUN_CRASH_LIMIT,
+        grace_s: float = DEFAULT_GRACE_S,
+        output_cap_bytes: int = DEFAULT_CAP,
+        clock: Clock | None = None,
+    ) -> None:
+        check_number("lease_s", lease_s, least=0, above=True)
+        check_count("run_crash_limit", run_crash_limit)
+        check_number("grace_s", grace_s, least=0)
+        clock = clock or SystemClock()
+        if store is None or isinstance(store, str):
+            from durable_core.stores import open_store, store_url  # the one import that points up
+
+            store = open_store(store_url(store, db_path, backend), clock)
+        self.store: Store = store
+        journal = self.store.journal
+        self._tools = Tools(
+            journal=journal,
+            values=Values(self.store.blobs, cap_bytes=output_cap_bytes),
+            clock=clock,
+            renewals=Renewals(journal, clock),
+            threads=BodyThreads(),
+            log=get_logger("durable_core"),
+            lease_ms=max(1, round(lease_s * 1000)),
+            grace_s=grace_s,
+            run_crash_limit=run_crash_limit,
+        )
+
+    # ---- Running ----
+
+    @overload
+    async def run(
+        self,
+        wf: BoundWorkflow[R],
+        *,
+        run_id: str | None = None,
+        resume_run_id: str | None = None,
+        session_id: str | None = None,
+        wait: bool = False,
+        on_change: OnChange = "error",
+        deadline: datetime | timedelta | None = None,
+    ) -> RunResult[R]: ...
+
+    @overload
+    async def run(
+        self,
+        wf: Workflow[..., R],
+        *,
+        run_id: str | None = None,
+        resume_run_id: str | None = None,
+        session_id: str | None = None,
+        wait: bool = False,
+        on_change: OnChange = "error",
+        deadline: datetime | timedelta | None = None,
+        **inputs: object,
+    ) -> RunResult[R]: ...
+
+    async def run(
+        self,
+        wf: Workflow[..., R] | BoundWorkflow[R],
+        *,
+        run_id: str | None = None,
+        resume_run_id: str | None = None,
+        session_id: str | None = None,
+        wait: bool = False,
+        on_change: OnChange = "error",
+        deadline: datetime | timedelta | None = None,
+        **inputs: object,
+    ) -> RunResult[R]:
+        """Runs a workflow to its end; starting the same run again is harmless.
+
+        Args:
+            wf: The workflow, or the workflow with its inputs (`wf.bind(…)`).
+            run_id: The run's id; a new one when None. If the run exists with the same workflow and inputs: an
+                ended one gives its recorded result, one that nobody drives is taken over.
+            resume_run_id: The id of a run to go on with, also one that FAILED; without inputs, with the
+                recorded ones.
+            session_id: Under which agent checkpoints are kept.
+            wait: When somebody else drives the run: wait for it instead of raising `RunBusy`.
+            on_change: What happens to a committed step that is called with another input now: `error` raises
+                `StepMismatch`, `keep` uses the recorded output.
+            deadline: An aware datetime, or how long from now, at which the run has to be left.
+            inputs: By name.
+
+        Raises:
+            RunFailed: The workflow failed, now or earlier.
+            RunCancelled: It was cancelled.
+            RunBusy: Somebody else drives it.
+            RunInputMismatch: The id belongs to another workflow or other inputs.
+            RunNotFound: There is no run to resume.
+            DeadlineReached: The run was left as PENDING, to be resumed.
+            UsageError, InputNotSerializable: The call can't be made like this.
+            Fenced, JournalUnavailable: The run was taken over meanwhile, or its store is out of reach.
+        """
+        workflow, named = calls.bound(wf, inputs)
+        how = self._how(wait=wait, on_change=on_change, deadline=deadline)
+        await self.store.journal.open()
+        if resume_run_id is not None:
+            if run_id not in (None, resume_run_id):
+                raise UsageError("run_id and resume_run_id name different runs", remedy="Give one of them")
+            header = await self._header(resume_run_id)
+            given = workflow.checked(named) if named or wf is not workflow else None
+            return await go_on(self._tools, header, workflow, given, how, redrive=True)
+        named = workflow.checked(named)
+        chosen = self._run_id(workflow, run_id)
+        header, mine = await admission.create(self._tools, workflow, chosen, named, session_id=session_id)
+        if mine:
+            self._tools.log.info("run_started", run_id=chosen, fence=header.fence, workflow=workflow.name)
+            return await drive_admitted(self._tools, admission.Admitted(header), workflow, how)
+        return await go_on(self._tools, header, workflow, named, how, redrive=False)
+
+    async def start(
+        self,
+        wf: Workflow[..., R] | BoundWorkflow[R],
+        *,
+        run_id: str | None = None,
+        session_id: str | None = None,
+        **inputs: object,
+    ) -> RunView:
+        """Records a run for somebody else to drive; starting the same run again is harmless.
+
+        Returns:
+            The run as it is now.
+
+        Raises:
+            RunInputMismatch: The id belongs to another workflow or other inputs.
+            UsageError, InputNotSerializable: The call can't be made like this.
+        """
+        workflow, named = calls.bound(wf, inputs)
+        named = workflow.checked(named)
+        await self.store.journal.open()
+        chosen = self._run_id(workflow, run_id)
+        header, mine = await admission.create(
+            self._tools, workflow, chosen, named, owned=False, session_id=session_id
+        )
+        if not mine:
+            admission.check_same(header, workflow, named)
+        return view_of(header)
+
+    async def resume(
+        self,
+        run_id: str,
+        wf: Workflow[..., R] | None = None,
+        *,
+        wait: bool = False,
+        on_change: OnChange = "error",
+        deadline: datetime | timedelta | None = None,
+    ) -> RunResult[R]:
+        """Goes on with a run from its first step that isn't committed, with the recorded inputs.
+
+        Args:
+            run_id: The run; a FAILED one gets a fresh budget for the failures that ended it.
+            wf: Its workflow; found by name among those this process has defined when None.
+            wait: When somebody else drives the run: wait for it instead of raising `RunBusy`.
+            on_change: As of `run`.
+            deadline: As of `run`.
+
+        Raises:
+            WorkflowNotFound: This process has not defined the workflow.
+            RunNotFound, RunBusy, RunFailed, RunCancelled, RunInputMismatch, DeadlineReached: As from `run`.
+        """
+        how = self._how(wait=wait, on_change=on_change, deadline=deadline)
+        await self.store.journal.open()
+        header = await self._header(run_id)
+        return await go_on(self._tools, header, wf or calls.known(header), None, how, redrive=True)
+
+    def run_sync(self, wf: Workflow[..., R] | BoundWorkflow[R], **options: Any) -> RunResult[R]:
+        """`run`, for plain code: same arguments.
+
+        Raises:
+            RunningLoop: An event loop is running here; `await executor.run(…)` instead.
+        """
+        return calls.run_here(self.run(wf, **options), "run")
+
+    @property
+    def blocking(self) -> BlockingExecutor:
+        """Every operation, for plain code."""
+        return BlockingExecutor(self)
+
+    # ---- Repairing ----
+
+    async def cancel(self, run_id: str) -> RunView:
+        """Cancels a run: whoever drives it is fenced, and writes nothing more. An ended run stays as it is.
+
+        Returns:
+            The run as it is now: CANCELLED, or as it had ended.
+
+        Raises:
+            RunNotFound: There is no such run.
+        """
+        await self.store.journal.open()
+        return view_of(await operations.cancel(self._tools, await self._header(run_id)))
+
+    async def skip(self, run_id: str, step_id: str, *, output: object = operations.UNSET) -> StepView:
+        """Settles a step by hand that is STARTED or FAILED: the next resume uses the output given here, else
+        None.
+
+        Raises:
+            RunNotFound, StepNotFound: There is no such run, or step.
+            RunBusy: Somebody drives the run.
+            UsageError: The run is over, or the step has an outcome that stands.
+            InputNotSerializable: The output can't be stored.
+        """
+        await self.store.journal.open()
+        header = await self._header(run_id)
+        if header.status in (COMPLETED, CANCELLED):
+            raise UsageError(f"the run is {header.status}: nothing is left to skip", run_id=run_id)
+        return StepView(await operations.skip(self._tools, header, step_id, output), self._tools.values)
+
+    async def fork(
+        self,
+        run_id: str,
+        *,
+        wf: Workflow[..., Any] | None = None,
+        new_run_id: str | None = None,
+        from_step: str | None = None,
+        inputs: dict[str, object] | None = None,
+        dry_run: bool = False,
+    ) -> operations.ForkPlan:
+        """Makes a new run, to be resumed, that takes over the committed steps of another, which stays as it
+        was.
+
+        A step that the new run calls with another input is run anew.
+
+        Args:
+            run_id: The run to fork.
+            wf: Its workflow; found by name when None.
+            new_run_id: The new run's id; made up when None.
+            from_step: Only steps begun before this one are taken over.
+            inputs: Of the new run; those of the old one when None.
+            dry_run: Only tell what would be taken over.
+
+        Raises:
+            RunNotFound, StepNotFound, WorkflowNotFound: There is none such.
+            RunInputMismatch: The new id is taken.
+        """
+        await self.store.journal.open()
+        header = await self._header(run_id)
+        workflow = wf or calls.known(header)
+        return await operations.fork(
+            self._tools,
+            workflow,
+            header,
+            self._run_id(workflow, new_run_id),
+            from_step=from_step,
+            inputs=workflow.checked(inputs) if inputs is not None else None,
+            dry_run=dry_run,
+        )
+
+    # ---- Looking ----
+
+    async def get(self, run_id: str) -> RunView:
+        """One run.
+
+        Raises:
+            RunNotFound: There is none of that id.
+        """
+        await self.store.journal.open()
+        return view_of(await self._header(run_id))
+
+    async def list(
+        self,
+        *,
+        status: str | None = None,
+        workflow: str | None = None,
+        prefix: str | None = None,
+        before: RunView | None = None,
+        limit: int = 100,
+    ) -> list[RunView]:
+        """Runs, newest first.
+
+        Args:
+            status: Only these.
+            workflow: Only runs of this workflow.
+            prefix: Only run ids that begin with this.
+            before: The last run of the page before.
+            limit: The most that are given.
+        """
+        await self.store.journal.open()
+        after = (before.created_at, before.run_id) if before is not None else None
+        wanted = RunFilter(status=status, workflow=workflow, prefix=prefix, before=after, limit=limit)
+        return [view_of(header) for header in await self.store.journal.runs(wanted)]
+
+    async def steps(self, run_id: str) -> builtins.list[StepView]:
+        """The steps of a run, in the order in which they were first begun.
+
+        Raises:
+            RunNotFound: There is no such run.
+        """
+        await self.store.journal.open()
+        header = await self._header(run_id)
+        found = [
+            StepView(record, self._tools.values)
+            async for page in self.store.journal.steps(run_id)
+            for record in page
+            if record.fence > header.base_fence
+        ]
+        return sorted(found, key=lambda view: operations.begun_at(view.record))
+
+    # ---- The executor itself ----
+
+    async def close(self) -> None:
+        """Gives connections and threads back; the executor can be used again."""
+        await self.store.journal.close()
+        await self.store.blobs.close()
+
+    async def __aenter__(self) -> Self:
+        """Opens the store."""
+        await self.store.journal.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Closes it."""
+        await self.close()
+
+    async def _header(self, run_id: str) -> RunHeader:
+        return await admission.header_of(self._tools, run_id, self.store.url)
+
+    def _run_id(self, workflow: Workflow[..., Any], chosen: str | None) -> str:
+        if chosen is not None:
+            return check_id(chosen, "run id")
+        return new_run_id(workflow.name, rfc3339(self._tools.clock.now_ms()))
+
+    def _how(self, *, wait: bool, on_change: str, deadline: datetime | timedelta | None) -> How:
+        if on_change not in get_args(OnChange):
+            raise UsageError(f"on_change={on_change!r} is unknown", remedy="Use 'error' or 'keep'")
+        until = Deadline(deadline, self._tools.clock) if deadline is not None else None
+        return How(wait, on_change == "keep", until)

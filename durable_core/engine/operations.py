@@ -1,0 +1,215 @@
+"""What people do to runs from outside: cancel, skip a step, fork."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from durable_core.clock import rfc3339
+from durable_core.codec import freeze
+from durable_core.engine import admission
+from durable_core.engine.asking import ask
+from durable_core.engine.attempts import history_with
+from durable_core.engine.failure import as_json
+from durable_core.errors import (
+    CorruptRecord,
+    Fenced,
+    InputNotSerializable,
+    NotSerializable,
+    RunInputMismatch,
+    StepNotFound,
+    UsageError,
+)
+from durable_core.identity import new_attempt_id
+from durable_core.journal.base import Departure, Lease, as_seen
+from durable_core.records import ACTIVE, CANCELLED, COMMITTED, FAILED, PENDING, SKIPPED, STARTED, RunHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from durable_core.engine.drive import Tools
+    from durable_core.records import StepRecord
+    from durable_core.workflow import Workflow
+
+UNSET: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class ForkPlan:
+    """What a fork takes over, and what it runs anew.
+
+    Attributes:
+        run_id: The new run; None of a dry run.
+        kept: Ids of the committed steps that are taken over, in the order in which they were begun.
+        left: Ids of the recorded steps that are not.
+    """
+
+    run_id: str | None
+    kept: list[str]
+    left: list[str]
+
+
+async def cancel(tools: Tools, header: RunHeader) -> RunHeader:
+    """Cancels an active run: whoever drives it is fenced. An ended run stays as it is.
+
+    Returns:
+        The header as it is now: CANCELLED, or as the run had ended.
+    """
+    while header.status in ACTIVE:
+        reply = await ask(tools.journal.cancel, header, rfc3339(tools.clock.now_ms()))
+        if reply.row is None:
+            raise CorruptRecord("the run's header vanished while it was cancelled", run_id=header.run_id)
+        if reply.ok or (reply.row.status == CANCELLED and reply.row.fence == header.fence + 1):
+            tools.log.info("run_cancelled", run_id=header.run_id, fence=reply.row.fence)
+        header = reply.row
+    return header
+
+
+async def skip(tools: Tools, header: RunHeader, step_id: str, output: object) -> StepRecord:
+    """Settles a step by hand: SKIPPED, with or without an output.
+
+    Args:
+        tools: The executor's.
+        header: Of the run, which nobody may be driving.
+        step_id: A step that is STARTED or FAILED.
+        output: What the workflow gets as its output; UNSET for None.
+
+    Raises:
+        RunBusy: Somebody drives the run.
+        StepNotFound: It has no such step.
+        UsageError: The step has an outcome that stands.
+        InputNotSerializable: The output can't be stored.
+    """
+    acquired = await admission.acquire(tools, header)
+    if not isinstance(acquired, admission.Admitted):  # it went on this moment
+        raise admission.busy(tools, acquired)
+    admitted = acquired.header
+    lease = Lease(admitted.run_id, admitted.owner or "", admitted.fence, admitted.base_fence)
+    try:
+        return await _skip(tools, lease, step_id, output)
+    finally:
+        status = FAILED if header.status == FAILED else PENDING
+        await ask(
+            tools.journal.leave,
+            lease,
+            Departure(status=status, due_at_ms=tools.clock.now_ms(), keep_error=True, counts=header.counts),
+        )
+
+
+async def _skip(tools: Tools, lease: Lease, step_id: str, output: object) -> StepRecord:
+    seen = await ask(tools.journal.step, lease.run_id, step_id)
+    where = {"run_id": lease.run_id, "step_id": step_id}
+    if seen is None or seen.fence <= lease.base_fence:
+        raise StepNotFound("the run has no such step", **where, remedy="See its steps with `durable show`")
+    if seen.status not in (STARTED, FAILED):
+        raise UsageError(f"the step is {seen.status}, and that stands", **where)
+    attempt_id, now = new_attempt_id(), rfc3339(tools.clock.now_ms())
+    record = seen._replace(
+        status=SKIPPED,
+        attempt_id=attempt_id,
+        fence=lease.fence,
+        committed_at=now,
+        error=None,
+        detail=as_json({"skipped_by_hand": True}),
+        attempts=as_json(history_with(seen)),
+    )
+    if output is not UNSET:
+        try:
+            raw, _ = freeze(output)
+            stored = await tools.values.store(raw, lease.run_id, attempt_id)
+        except NotSerializable as error:
+            raise InputNotSerializable(
+                f"the output can't be stored: {error.message}", path=error.path, **where, remedy=error.remedy
+            ) from error
+        record = record._replace(
+            output_hash=stored.output_hash,
+            output_data=stored.data,
+            output_ref=stored.ref,
+            codec=stored.codec,
+            output_size=stored.size,
+        )
+    reply = await ask(tools.journal.begin, record, as_seen(seen), lease)
+    if not reply.ok and (reply.row is None or reply.row.attempt_id != attempt_id):
+        raise Fenced("somebody else drives the run", **where, remedy="Try again once nobody does")
+    tools.log.info("step_skipped", **where, fence=lease.fence)
+    return record
+
+
+async def fork(
+    tools: Tools,
+    workflow: Workflow[..., Any],
+    old: RunHeader,
+    new_run_id: str,
+    *,
+    from_step: str | None,
+    inputs: Mapping[str, object] | None,
+    dry_run: bool,
+) -> ForkPlan:
+    """Makes a new run that takes over the committed steps of another; the other stays as it was.
+
+    A step that the new run calls with another input is run anew. Steps that are taken over keep their key.
+
+    Args:
+        tools: The executor's.
+        workflow: Of both runs.
+        old: The run to fork.
+        new_run_id: The id of the new one.
+        from_step: Only steps begun before this one are taken over.
+        inputs: Of the new run; the old one's when None.
+        dry_run: Only tell.
+
+    Raises:
+        StepNotFound: The run has no step `from_step`.
+        RunInputMismatch: The new id is taken.
+    """
+    records = [record async for page in tools.journal.steps(old.run_id) for record in page]
+    records = sorted((record for record in records if record.fence > old.base_fence), key=begun_at)
+    last = next((n for n, record in enumerate(records) if record.step_id == from_step), None)
+    if from_step is not None and last is None:
+        raise StepNotFound("the run has no such step", run_id=old.run_id, step_id=from_step)
+    kept = [record for record in records[:last] if record.status in (COMMITTED, SKIPPED)]
+    names = {record.step_id for record in kept}
+    left = [record.step_id for record in records if record.step_id not in names]
+    if dry_run:
+        return ForkPlan(None, [record.step_id for record in kept], left)
+    if inputs is None:
+        inputs = await admission.recorded_inputs(tools, old, workflow)
+    header, mine = await admission.create(
+        tools, workflow, new_run_id, inputs, session_id=old.session_id, forked_from=old.run_id
+    )
+    if not mine:
+        raise RunInputMismatch(
+            "there is a run of that id already", run_id=new_run_id, remedy="Use another id for the fork"
+        )
+    lease = Lease(new_run_id, header.owner or "", header.fence, header.base_fence)
+    try:
+        for record in kept:
+            await _take_over(tools, lease, record)
+    finally:  # what is not taken over when this fails is run anew
+        await ask(tools.journal.leave, lease, Departure(status=PENDING, due_at_ms=tools.clock.now_ms()))
+    tools.log.info("run_forked", run_id=new_run_id, fence=lease.fence, forked_from=old.run_id, kept=len(kept))
+    return ForkPlan(new_run_id, [record.step_id for record in kept], left)
+
+
+async def _take_over(tools: Tools, lease: Lease, record: StepRecord) -> None:
+    attempt_id = new_attempt_id()
+    ref = record.output_ref
+    if ref is not None:  # blobs are never shared: either run may be pruned
+        ref = await tools.values.copied(ref, lease.run_id, attempt_id)
+    copied = record._replace(
+        run_id=lease.run_id,
+        attempt_id=attempt_id,
+        fence=lease.fence,
+        output_ref=ref,
+        detail=as_json({**record.details(), "forked": True}),
+    )
+    reply = await ask(tools.journal.put, copied, None, lease)
+    if not reply.ok and (reply.row is None or reply.row.attempt_id != attempt_id):
+        raise Fenced("somebody else drives the new run", run_id=lease.run_id, step_id=record.step_id)
+
+
+def begun_at(record: StepRecord) -> tuple[str, int]:
+    """Sorts records by when they were first begun."""
+    history = record.history()
+    first = history[0].get("started_at") if history else None
+    return str(first or record.started_at or ""), record.step_index

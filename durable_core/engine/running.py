@@ -1,0 +1,116 @@
+"""Going on with a run that exists, and driving one to its end for its caller."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from durable_core.engine import admission
+from durable_core.engine.asking import ask
+from durable_core.engine.driver import drive
+from durable_core.engine.results import RunResult, counts_of, result_of
+from durable_core.engine.stopping import Deadline, until_terminated
+from durable_core.errors import DeadlineReached, Fenced, HandOver, RunCancelled, RunInterrupted
+from durable_core.records import CANCELLED, COMPLETED, FAILED
+
+if TYPE_CHECKING:
+    from durable_core.engine.drive import Tools
+    from durable_core.records import RunHeader
+    from durable_core.workflow import Workflow
+
+R = TypeVar("R")
+
+_POLL_S: Final = 0.2
+
+
+class How(NamedTuple):
+    """How a run is to be driven.
+
+    Attributes:
+        wait: Whether to wait for somebody else who drives it.
+        keeps_changed: Whether recorded outputs are used although their inputs have changed.
+        deadline: When it has to be left.
+    """
+
+    wait: bool
+    keeps_changed: bool
+    deadline: Deadline | None
+
+
+async def go_on(
+    tools: Tools,
+    header: RunHeader,
+    workflow: Workflow[..., R],
+    inputs: dict[str, object] | None,
+    how: How,
+    *,
+    redrive: bool,
+) -> RunResult[R]:
+    """With a run that exists: its result, or a takeover.
+
+    Args:
+        tools: The executor's.
+        header: As last read.
+        workflow: As asked for.
+        inputs: As asked for; None for the recorded ones.
+        how: To drive it.
+        redrive: Whether a FAILED run is driven again.
+
+    Raises:
+        RunBusy, RunInputMismatch, RunFailed, RunCancelled: As they say.
+    """
+    while True:
+        admission.check_same(header, workflow, inputs)
+        if header.status in (COMPLETED, CANCELLED) or (header.status == FAILED and not redrive):
+            return await result_of(header, tools.values, workflow.adapter)
+        if how.wait and not admission.is_free(tools, header):
+            await tools.clock.sleep(_POLL_S)
+            found = await ask(tools.journal.header, header.run_id)
+            header = found if found is not None else header
+            continue
+        admitted = await admission.acquire(tools, header, workflow.fingerprint)
+        if isinstance(admitted, admission.Admitted):
+            break
+        header = admitted
+    tools.log.info(
+        "run_resumed",
+        run_id=header.run_id,
+        fence=admitted.header.fence,
+        workflow=workflow.name,
+        was=header.status,
+    )
+    return await drive_admitted(tools, admitted, workflow, how)
+
+
+async def drive_admitted(
+    tools: Tools, admitted: admission.Admitted, workflow: Workflow[..., Any], how: How
+) -> RunResult[Any]:
+    """Drives an acquired run, and tells its caller how it ended.
+
+    Raises:
+        RunFailed, RunCancelled, DeadlineReached: As they say.
+        SystemExit: SIGTERM came; the run was released.
+    """
+    run_id = admitted.header.run_id
+    with until_terminated() as terminated:
+        try:
+            ended, output = await drive(
+                tools, admitted, workflow, keeps_changed=how.keeps_changed, deadline=how.deadline
+            )
+        except Fenced:
+            now = await tools.journal.header(run_id)
+            if now is not None and now.status == CANCELLED:
+                raise RunCancelled("the run was cancelled", run_id=run_id) from None
+            raise
+        except HandOver:
+            raise DeadlineReached(
+                "the deadline came before the end",
+                run_id=run_id,
+                remedy="Resume it: it goes on where it stopped",
+            ) from None
+        except (RunInterrupted, asyncio.CancelledError):
+            if terminated.is_set():
+                raise SystemExit(128 + signal.SIGTERM) from None
+            raise
+    return RunResult(run_id, ended.status, output, counts_of(ended))

@@ -1,0 +1,256 @@
+"""One step, from its call to its outcome: who may begin it, and when.
+
+seen       record         what happens
+─────────  ─────────────  ──────────────────────────────────────────────────────────────────────────
+nothing                   begun as new
+COMMITTED                 its output is used
+SKIPPED                   its output, or None, is used
+FAILED                    raised again - or begun anew, when the run was resumed because of it
+STARTED    attempt ended  begun again at its retry time
+STARTED    in doubt       its owner died or was interrupted in it: begun again, a crash is counted
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from durable_core.codec import decode
+from durable_core.current import StepInfo, here
+from durable_core.engine import bodies, branches
+from durable_core.engine.attempts import NOTHING, Attempts, Call, next_attempt, skipped
+from durable_core.engine.failure import replayed
+from durable_core.engine.pure import run_pure
+from durable_core.errors import CorruptRecord, DurableError, StepFailed, StepMismatch, UsageError
+from durable_core.identity import input_hash
+from durable_core.journal.base import as_seen
+from durable_core.records import COMMITTED, FAILED, SKIPPED, STARTED, STEP_STATUSES, StepRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from durable_core.context import Branch, Scope
+    from durable_core.engine.drive import Drive
+    from durable_core.step_definition import Step
+
+# A replay waits for nothing; after this long without a turn the event loop gets one.
+LOOP_TURN_EVERY_S: Final = 0.005
+
+
+class Steps:
+    """The steps of one drive: the engine that the workflow's context calls.
+
+    Args:
+        drive: Of the run.
+    """
+
+    def __init__(self, drive: Drive) -> None:
+        self.drive = drive
+        self.run_id = drive.run_id
+        self.created_at = drive.header.created_at
+        self._attempts = Attempts(drive)
+        self._turn_at = 0.0
+
+    def is_replaying(self) -> bool:
+        """Whether recorded steps are left that the workflow has not come to."""
+        return bool(self.drive.records)
+
+    async def join(self, scope: Scope, found: tuple[Branch[Any], ...]) -> list[Any]:
+        """Runs branches side by side."""
+        self.drive.check()
+        scope.check()
+        return await branches.join(self.drive, scope, found)
+
+    def call(
+        self,
+        scope: Scope,
+        step: Step[..., Any],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        caller: object,
+        *,
+        condition: bool = True,
+    ) -> Coroutine[Any, Any, Any]:
+        """Allots the id of a call; the coroutine runs, replays or skips it."""
+        self.drive.check()
+        scope.check()
+        if isinstance(here.get(), StepInfo):
+            raise UsageError(
+                "a step was called inside the body of another step",
+                run_id=self.run_id,
+                remedy="Call it in the workflow, or call its plain function here",
+            )
+        step.resolve()  # an annotation that can't be resolved is refused now, not after the body ran
+        step_id, index = scope.allot(step.name, caller)
+        return self._run(scope, step, step_id, index, args, kwargs, condition)
+
+    async def _run(
+        self,
+        scope: Scope,
+        step: Step[..., Any],
+        step_id: str,
+        index: int,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        condition: bool,
+    ) -> Any:
+        drive = self.drive
+        drive.check()
+        hashed = input_hash(step_id, args, kwargs)
+        seen = drive.records.pop(step_id, None)
+        if seen is not None and seen.status == COMMITTED and seen.input_hash == hashed and drive.owns(seen):
+            now = time.perf_counter()
+            if now - self._turn_at > LOOP_TURN_EVERY_S:
+                self._turn_at = now
+                await asyncio.sleep(0)
+                drive.check()
+            scope.last_at = seen.committed_at
+            return await self._output(seen, step)
+        call = Call(step, step_id, index, hashed, args, kwargs, scope)
+        before = seen.status if seen is not None and drive.owns(seen) else None
+        after: str | None = STARTED
+        task = drive.enter()
+        try:
+            skips = not condition and before is None
+            record, value = await (self._skip if skips else self._settle)(call, seen)
+            after = record.status
+        except StepMismatch:
+            after = before
+            raise
+        except StepFailed:
+            after = FAILED
+            raise
+        finally:
+            drive.leave(task, before, after)
+        scope.last_at = record.committed_at
+        drive.check()
+        if task in drive.deferred:
+            drive.deferred.discard(task)
+            raise asyncio.CancelledError
+        return value
+
+    async def _settle(self, call: Call, seen: StepRecord | None) -> tuple[StepRecord, Any]:
+        """From what is recorded to an outcome: begins until one attempt has it."""
+        drive, own = self.drive, ""
+        while True:
+            if seen is not None and drive.owns(seen):
+                if self._is_used(call, seen, own):
+                    return seen, await self._output(seen, call.step)
+                await self._until_retry(call, seen)
+            if call.step.options.pure and not (
+                seen is not None and drive.owns(seen) and seen.status == STARTED
+            ):
+                seen, value = await run_pure(self._attempts, call, seen)
+            else:
+                attempt = next_attempt(drive, call, seen)
+                if (
+                    attempt.crashes
+                ):  # a suspect: one at a time, from before its record says that it was started
+                    async with drive.suspects:
+                        seen, value = await self._begin(call, attempt, seen)
+                else:
+                    seen, value = await self._begin(call, attempt, seen)
+                own = attempt.attempt_id
+            if value is not NOTHING and seen is not None:
+                return seen, value
+
+    async def _begin(
+        self, call: Call, attempt: StepRecord, seen: StepRecord | None
+    ) -> tuple[StepRecord | None, Any]:
+        """Begins an attempt and runs it; or gives the record that came back when somebody else was faster."""
+        drive = self.drive
+        if drive.held.is_over():
+            await drive.check_lease()
+        guarded = call.step.options.is_guarded
+        try:
+            reply = await drive.ask(
+                drive.tools.journal.begin, attempt, as_seen(seen), drive.lease, guarded=guarded
+            )
+        except asyncio.CancelledError:  # it may have been written
+            await self._attempts.interrupted(attempt)
+            raise
+        if not reply.ok and (reply.row is None or reply.row.attempt_id != attempt.attempt_id):
+            if as_seen(reply.row) == as_seen(seen):  # refused for the header, not for the record
+                raise drive.fenced_by(reply.row)
+            return reply.row, NOTHING
+        if attempt.crashes >= call.step.options.crash_limit:
+            await self._attempts.fail_without_body(call, attempt)
+        return await self._attempts.run(call, attempt, seen)
+
+    async def _skip(self, call: Call, seen: StepRecord | None) -> tuple[StepRecord, Any]:
+        """Records a step whose condition is false; whatever was recorded first wins."""
+        drive = self.drive
+        record = skipped(drive, call)
+        reply = await drive.ask(drive.tools.journal.begin, record, as_seen(seen), drive.lease)
+        if reply.ok or (reply.row is not None and reply.row.attempt_id == record.attempt_id):
+            return record, None
+        if as_seen(reply.row) == as_seen(seen):
+            raise drive.fenced_by(reply.row)
+        return await self._settle(call, reply.row)
+
+    # ---- What is recorded ----
+
+    def _is_used(self, call: Call, seen: StepRecord, own: str) -> bool:
+        """Whether a record is an outcome to be used; raises one to be raised, or not ours to change."""
+        drive = self.drive
+        if not self._is_same(call, seen):
+            return False
+        if seen.status in (COMMITTED, SKIPPED):
+            if seen.fence > drive.lease.fence:
+                raise drive.fenced_by(seen)
+            return True
+        if seen.status == FAILED and not drive.is_redriven(seen, call.step):
+            raise replayed(seen)
+        if seen.status == STARTED and seen.fence >= drive.lease.fence and seen.attempt_id != own:
+            raise drive.fenced_by(seen)
+        return False
+
+    def _is_same(self, call: Call, seen: StepRecord) -> bool:
+        """Whether the record is of this call; false for one that a fork took over and the new code asks anew.
+
+        Raises:
+            StepMismatch: It is of another input.
+            CorruptRecord: It is no step's.
+        """
+        where = {"run_id": seen.run_id, "step_id": seen.step_id}
+        if seen.status not in STEP_STATUSES or seen.kind != "step":
+            raise CorruptRecord(f"the record has status {seen.status!r} and kind {seen.kind!r}", **where)
+        if seen.input_hash in (None, call.hashed):
+            return True
+        if seen.details().get("forked"):
+            return False
+        if self.drive.keeps_changed and seen.status == COMMITTED:
+            self.drive.tools.log.warning("changed_input_kept_old_output", step_id=seen.step_id)
+            return True
+        raise StepMismatch(
+            f"the step is recorded with another input (hash {str(seen.input_hash)[:12]}…, now"
+            f" {call.hashed[:12]}…); it is called with {bodies.shown_call(call.args, call.kwargs)} now",
+            **where,
+            remedy="Give it the first run's input and resume; keep the recorded output (on_change='keep');"
+            " or fork the run, which runs anew what changed",
+        )
+
+    async def _until_retry(self, call: Call, seen: StepRecord) -> None:
+        """Waits for the retry time of a record whose last attempt has ended."""
+        retry_at_ms = seen.details().get("retry_at_ms")
+        left_ms = retry_at_ms - self.drive.tools.clock.now_ms() if isinstance(retry_at_ms, int) else 0
+        if seen.status == STARTED and left_ms > 0:
+            await self.drive.pause(left_ms / 1000, call.scope)
+            self.drive.check()
+            call.scope.check()
+
+    async def _output(self, record: StepRecord, step: Step[..., Any]) -> Any:
+        """The value of a COMMITTED or SKIPPED record."""
+        if record.status == SKIPPED and record.output_hash is None:
+            return None
+        try:
+            values, data, size = self.drive.tools.values, record.output_data, record.output_size
+            if data is None:
+                raw = await values.load(record.codec, data, record.output_ref, size, record.output_hash)
+            else:  # in the record: nothing to wait for
+                raw = values.opened(record.codec, data, size, record.output_hash)
+            return decode(raw, step.adapter)
+        except DurableError as error:
+            error.run_id, error.step_id = record.run_id, record.step_id
+            raise

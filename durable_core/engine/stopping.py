@@ -1,0 +1,114 @@
+"""What ends a drive from outside: SIGTERM, and a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+from durable_core.errors import HandOver, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from durable_core.clock import Clock
+    from durable_core.engine.drive import Drive
+
+# Before a deadline nothing more is started for this share of the time that was given, but at most for so
+# long.
+_WIND_DOWN_SHARE: Final = 0.1
+_WIND_DOWN_MOST_S: Final = 5.0
+
+
+class Deadline:
+    """When a run has to be left.
+
+    Shortly before it nothing more is started; what is in flight then has until the deadline to commit, and is
+    cancelled at it.
+
+    Args:
+        when: An aware datetime, or how long from now.
+        clock: By which it is judged.
+
+    Raises:
+        UsageError: It is a naive datetime, or past.
+    """
+
+    def __init__(self, when: datetime | timedelta, clock: Clock) -> None:
+        if isinstance(when, datetime):
+            if when.tzinfo is None:
+                raise UsageError(
+                    "deadline= has no time zone", remedy="Use datetime.now(UTC) + …, or a timedelta"
+                )
+            left = when - datetime.fromtimestamp(clock.now_ms() / 1000, UTC)
+        else:
+            left = when
+        self._left_s = left.total_seconds()
+        if self._left_s <= 0:
+            raise UsageError("deadline= is past already", remedy="Leave time for at least one step")
+        self._timers: list[asyncio.TimerHandle] = []
+
+    def watch(self, drive: Drive) -> None:
+        """Stops this drive in time."""
+        loop = asyncio.get_running_loop()
+        wind_down_s = min(self._left_s * _WIND_DOWN_SHARE, _WIND_DOWN_MOST_S)
+        reason = HandOver("the deadline is near")
+        self._timers = [
+            loop.call_later(self._left_s - wind_down_s, drive.stop, reason),
+            loop.call_later(self._left_s, drive.interrupt, reason),
+        ]
+
+    def forget(self) -> None:
+        """The drive has ended."""
+        for timer in self._timers:
+            timer.cancel()
+
+
+class _Watch:
+    """Everything in one event loop that SIGTERM has to cancel."""
+
+    def __init__(self) -> None:
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.terminated = threading.Event()
+
+    def terminate(self) -> None:
+        self.terminated.set()
+        for task in self.tasks:
+            task.cancel()
+
+
+_watches: WeakKeyDictionary[asyncio.AbstractEventLoop, _Watch] = WeakKeyDictionary()
+
+
+@contextlib.contextmanager
+def until_terminated() -> Iterator[threading.Event]:
+    """SIGTERM, where nobody else handles it, cancels what runs here, so that the run is released.
+
+    The first run of a loop installs the handler, the last one removes it.
+
+    Yields:
+        Set when SIGTERM has come.
+    """
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    watch = _watches.get(loop)
+    if watch is None:
+        watch = _Watch()
+        main = threading.current_thread() is threading.main_thread()
+        if task is None or not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            yield watch.terminated
+            return
+        loop.add_signal_handler(signal.SIGTERM, watch.terminate)
+        _watches[loop] = watch
+    if task is not None:
+        watch.tasks.add(task)
+    try:
+        yield watch.terminated
+    finally:
+        watch.tasks.discard(task)
+        if not watch.tasks:
+            del _watches[loop]
+            loop.remove_signal_handler(signal.SIGTERM)

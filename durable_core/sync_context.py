@@ -1,0 +1,147 @@
+"""What a `def` workflow works with: the verbs of `Context`, blocking."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
+
+from durable_core.context import Branch, Engine, Scope, Verbs, branch_name
+from durable_core.errors import UsageError
+from durable_core.step_definition import step_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+P = ParamSpec("P")
+R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+
+
+class SyncContext(Verbs):
+    """The verbs of a `def` workflow. Handed to it by the executor; for the thread that the workflow runs in.
+
+    Args:
+        engine: What drives the workflow.
+        scope: Where its ids are given.
+        loop: Where the engine runs.
+    """
+
+    def __init__(self, engine: Engine, scope: Scope, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(engine, scope)
+        self._loop = loop
+
+    @overload
+    def step(self, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    @overload
+    def step(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    def step(self, fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:
+        """Runs a function once and for all, as `Context.step`; gives its output."""
+        return self._wait(
+            self._engine.call(self._scope, step_of(fn), args, kwargs, threading.current_thread())
+        )
+
+    @overload
+    def step_if(
+        self, condition: bool, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R | None: ...
+
+    @overload
+    def step_if(
+        self, condition: bool, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R | None: ...
+
+    def step_if(self, condition: bool, fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:
+        """A step that is recorded as SKIPPED if the condition is false, as `Context.step_if`."""
+        step, caller = step_of(fn), threading.current_thread()
+        return self._wait(
+            self._engine.call(self._scope, step, args, kwargs, caller, condition=bool(condition))
+        )
+
+    def branch(
+        self, fn: Callable[Concatenate[SyncContext, P], R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Branch[R]:
+        """A part of the workflow with a scope of its own, to be given to `parallel`, which runs it in a
+        thread.
+
+        Args:
+            fn: `def fn(ctx, *args)`.
+            args: Its arguments.
+            kwargs: The same.
+        """
+        scope = self._scope.allot_branch(branch_name(fn), threading.current_thread())
+        context = SyncContext(self._engine, scope, self._loop)
+
+        async def run() -> R:
+            return await in_thread(fn, context, *args, **kwargs)
+
+        return Branch(scope, run)
+
+    @overload
+    def parallel(self, first: Branch[A], /) -> tuple[A]: ...
+
+    @overload
+    def parallel(self, first: Branch[A], second: Branch[B], /) -> tuple[A, B]: ...
+
+    @overload
+    def parallel(self, first: Branch[A], second: Branch[B], third: Branch[C], /) -> tuple[A, B, C]: ...
+
+    @overload
+    def parallel(self, *branches: Branch[R]) -> tuple[R, ...]: ...
+
+    def parallel(self, *branches: Branch[Any]) -> tuple[Any, ...]:
+        """Runs branches side by side, as `Context.parallel`.
+
+        Raises:
+            BranchFailed: Names the branch; what it raised is chained.
+        """
+        for branch in branches:
+            if not isinstance(branch, Branch):
+                raise UsageError(
+                    f"{branch!r} is no branch", remedy="Write ctx.parallel(ctx.branch(fn, …), …)"
+                )
+        return tuple(self._wait(self._engine.join(self._scope, branches)))
+
+    def _wait(self, verb: Coroutine[Any, Any, R]) -> R:
+        return asyncio.run_coroutine_threadsafe(verb, self._loop).result()
+
+
+async def in_thread(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Runs plain workflow code in a thread of its own: however many branches wait, none holds up another.
+
+    The thread can't be cancelled: a cancellation waits until the code has come to its next verb, which
+    raises.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[R] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def settle(result: R | None, error: BaseException | None) -> None:
+        if error is not None:
+            ended.set_exception(error)
+        else:
+            ended.set_result(result)  # type: ignore[arg-type]  # no error: it is the function's
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = context.run(fn, *args, **kwargs)
+        except (
+            BaseException
+        ) as raised:  # whatever ends the code has to reach the loop; StopIteration can't as it is
+            error = RuntimeError(repr(raised)) if isinstance(raised, StopIteration) else raised
+        loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name="durable-workflow", daemon=True).start()
+    while True:
+        try:
+            return await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            if ended.done():
+                raise
+            await asyncio.wait((ended,))
