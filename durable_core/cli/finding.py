@@ -1,0 +1,104 @@
+"""Finding what a command is about: a store that is there, and ids from their beginnings."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Final
+
+from durable_core.errors import DurableError, InvalidId, RunNotFound, StepNotFound, UsageError
+from durable_core.identity import check_id
+from durable_core.journal.base import RunFilter
+from durable_core.records import TOMBSTONE
+from durable_core.stores import open_store, store_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from durable_core.journal.base import Journal
+    from durable_core.store import Store
+
+_CANDIDATES: Final = 10
+_NEAREST: Final = 3
+_LOOKED_THROUGH: Final = 1000
+
+
+def named_store(url: str | None) -> Store:
+    """The store that the option, the environment or the default names; nothing is opened yet.
+
+    Raises:
+        UsageError: It names none.
+    """
+    return open_store(store_url(url, None, None))
+
+
+async def complete_run_id(journal: Journal, given: str, url: str) -> str:
+    """The id of the one run that is named so, or begins so.
+
+    Args:
+        journal: Opened.
+        given: The id, or its beginning.
+        url: Of the store, for the message.
+
+    Raises:
+        UsageError: Several begin so.
+        RunNotFound: None does.
+    """
+    try:
+        check_id(given, "run id")
+    except InvalidId as error:
+        if not given.strip():
+            raise
+        raise await _no_run(journal, given, url) from error
+    exact = await journal.header(given)
+    if exact is not None and exact.status != TOMBSTONE:
+        return given
+    found = await journal.runs(RunFilter(prefix=given, limit=_CANDIDATES + 1))
+    if not found:
+        raise await _no_run(journal, given, url)
+    if len(found) > 1:
+        raise _ambiguous("runs", given, [header.run_id for header in found])
+    return found[0].run_id
+
+
+def complete_step_id(known: Sequence[str], given: str, run_id: str) -> str:
+    """The id of the one step that is named so, or begins so.
+
+    Raises:
+        UsageError: Several begin so.
+        StepNotFound: None does.
+    """
+    if given in known:
+        return given
+    found = [step_id for step_id in known if given and step_id.startswith(given)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise _ambiguous("steps", given, found)
+    raise StepNotFound(
+        "the run has no such step, nor one that begins so",
+        run_id=run_id,
+        step_id=given,
+        remedy=_near(given, known) or "See its steps with `durable show`",
+    )
+
+
+async def _no_run(journal: Journal, given: str, url: str) -> RunNotFound:
+    try:
+        known = [header.run_id for header in await journal.runs(RunFilter(limit=_LOOKED_THROUGH))]
+    except DurableError:  # a guess at what was meant isn't worth another error
+        known = []
+    return RunNotFound(
+        f"there is no such run in {url}, nor one that begins so",
+        run_id=given,
+        remedy=_near(given, known) or "See which there are with `durable list`, and check the store's URL",
+    )
+
+
+def _near(given: str, known: Iterable[str]) -> str | None:
+    near = difflib.get_close_matches(given, list(known), n=_NEAREST, cutoff=0.5)
+    return f"Nearest: {', '.join(near)}" if near else None
+
+
+def _ambiguous(what: str, given: str, found: Sequence[str]) -> UsageError:
+    shown = ", ".join(found[:_CANDIDATES]) + (", …" if len(found) > _CANDIDATES else "")
+    return UsageError(f"several {what} begin with {given!r}: {shown}", remedy="Write more of the id")

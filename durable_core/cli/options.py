@@ -1,0 +1,58 @@
+"""The options that commands share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Final
+
+import typer
+
+from durable_core.log import LEVEL_VARIABLE, LEVELS, configure_logging
+from durable_core.records import ACTIVE, ENDED, PRUNING
+
+RUN_STATUSES: Final = (*ACTIVE, *ENDED, PRUNING)
+
+StoreUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help="The store, such as sqlite:///runs.db. Default: DURABLE_STORE, else sqlite:///durable.db here.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output; errors too.")]
+RunId = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run; the beginning of its id is enough.")]
+Wait = Annotated[bool, typer.Option("--wait", help="If another process drives the run: wait for it.")]
+LogLevel = Annotated[
+    str | None,
+    typer.Option(
+        "--log-level",
+        metavar="LEVEL",
+        help=f"{', '.join(LEVELS)}. Default: DURABLE_LOG_LEVEL, else warning on a terminal, info elsewhere.",
+    ),
+]
+LogFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--log-format",
+        metavar="FORMAT",
+        help="console or json. Default: DURABLE_LOG_FORMAT, else console on a terminal and json elsewhere.",
+    ),
+]
+
+
+def set_up_logging(level: str | None, style: str | None) -> bool:
+    """How log lines look: on a terminal the progress line says what info lines would.
+
+    Returns:
+        Whether the level is debug, so that tracebacks are shown too.
+
+    Raises:
+        UsageError: Another level or format.
+    """
+    named = level or os.environ.get(LEVEL_VARIABLE)
+    if not named and sys.stderr.isatty():
+        level = "warning"
+    configure_logging(level, style)
+    return (named or "").lower() == "debug"
