@@ -1,0 +1,180 @@
+"""The benchmarks say what they measured, and measure what they say. No test asks how long anything took."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from durable_core import DurableWorkflowExecutor
+from scripts.bench import floor, journals, report, steps
+from scripts.bench.report import Figure, Spread, spread
+
+TINY = steps.Scale(pairs=2, steps=12, resumed=(9, 30), resumes=2)
+VARY = {"started_at", "committed_at", "attempt_id"}
+
+
+def rows(path: Path) -> list[dict[str, object]]:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        return [dict(row) for row in connection.execute("SELECT * FROM checkpoints ORDER BY step_index")]
+
+
+def columns(path: Path) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT * FROM pragma_table_info('checkpoints')").fetchall()
+
+
+async def ours(path: Path, count: int) -> None:
+    steps._outputs[:] = floor.outputs(count)
+    await steps.ours_written(path, count)
+
+
+def test_the_floor_prints_how_many_steps_it_wrote(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    floor.main(["--steps", "15", "--folder", str(tmp_path)])
+
+    printed = dict(line.rsplit(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert int(printed["steps"]) == 15
+    assert int(printed["steps per s"]) > 0
+    assert int(printed["bytes per step"]) > floor.OUTPUT_BYTES
+    assert float(printed["read back ms"]) > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_the_floor_writes_records_as_long_as_the_engines(tmp_path: Path) -> None:
+    await ours(tmp_path / "ours.db", 12)
+    await floor.write(tmp_path / "floor.db", 12)
+
+    def lengths(path: Path) -> list[dict[str, object]]:
+        # A run's id, its fence, numbers and NULLs are the same; texts and bytes are as long.
+        return [
+            {name: len(value) if isinstance(value, str | bytes) else value for name, value in row.items()}
+            for row in rows(path)
+        ]
+
+    assert lengths(tmp_path / "floor.db") == lengths(tmp_path / "ours.db")
+
+
+async def test_the_floors_outputs_are_the_engines(tmp_path: Path) -> None:
+    await ours(tmp_path / "ours.db", 12)
+    await floor.write(tmp_path / "floor.db", 12)
+
+    columns = ("step_id", "step_index", "status", "output_data", "output_hash", "output_size", "codec")
+    mine, bare = (
+        [[row[column] for column in columns] for row in rows(tmp_path / name)]
+        for name in ("ours.db", "floor.db")
+    )
+    assert bare == mine
+    assert [len(row["output_data"]) for row in rows(tmp_path / "floor.db")] == [200] * 12  # type: ignore[arg-type]
+
+
+async def test_the_floors_table_of_steps_is_the_engines(tmp_path: Path) -> None:
+    floor.make(tmp_path / "floor.db").close()
+    async with DurableWorkflowExecutor(db_path=tmp_path / "ours.db"):
+        pass
+
+    mine, bare = (columns(tmp_path / name) for name in ("ours.db", "floor.db"))
+    assert bare == mine
+    assert len(bare) == 21
+
+
+async def test_a_journal_made_for_resuming_has_the_rows_that_the_engine_writes(tmp_path: Path) -> None:
+    await ours(tmp_path / "ours.db", 12)
+    await steps._make_run(tmp_path / "filled.db", 12)
+
+    def constant(path: Path) -> list[dict[str, object]]:
+        return [{name: value for name, value in row.items() if name not in VARY} for row in rows(path)]
+
+    assert constant(tmp_path / "filled.db") == constant(tmp_path / "ours.db")
+
+
+async def test_a_resume_whose_bodies_run_again_gives_no_figure(tmp_path: Path) -> None:
+    steps._outputs[:] = floor.outputs(12)
+    path = tmp_path / "filled.db"
+    await steps._make_run(path, 12)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM checkpoints WHERE step_index = 5")
+
+    with pytest.raises(RuntimeError, match="1 bodies ran again"):
+        await steps.ours_resumed(path, 12)
+
+
+def test_reopening_a_run_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    floor.make(tmp_path / "floor.db").close()
+
+    with pytest.raises(RuntimeError, match="has no run"):
+        journals.reopen(tmp_path / "floor.db", "another")
+
+
+def test_the_benchmark_prints_every_figure_beside_its_target(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    steps.main(["--json", "--folder", str(tmp_path)], TINY)
+
+    found = json.loads(capsys.readouterr().out)
+    assert set(found["machine"]) >= {"date", "machine", "python", "sqlite", "durability", "fdatasync_us"}
+    figures = {figure["name"]: figure for figure in found["figures"]}
+    assert figures["steps per s, ours to floor"]["target"] == 0.70
+    assert figures["bytes per step, ours to floor"]["target"] == 1.15
+    for count in TINY.resumed:
+        assert figures[f"resume of {count:,} steps"]["value"]["readings"] == TINY.resumes
+        assert f"longest stall while {count:,} resume" in figures
+    for figure in figures.values():
+        value = figure["value"]
+        assert value["low"] <= value["median"] <= value["high"]
+        assert figure["verdict"] in (("pass", "miss") if figure["target"] is not None else ("",))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ratios_agree_with_what_they_are_of(tmp_path: Path) -> None:
+    steps._outputs[:] = floor.outputs(12)
+    figures = {figure.name: figure.value for figure in asyncio.run(steps.measure_writing(tmp_path, TINY))}
+
+    mine, bare = figures["ours, steps per s"], figures["floor, steps per s"]
+    ratio = figures["steps per s, ours to floor"]
+    rounding = 1e-9
+    assert mine.low / bare.high * (1 - rounding) <= ratio.low <= ratio.high
+    assert ratio.high <= mine.high / bare.low * (1 + rounding)
+    assert ratio.readings == mine.readings == bare.readings == TINY.pairs
+    size = figures["ours, bytes per step"].median / figures["floor, bytes per step"].median
+    assert figures["bytes per step, ours to floor"].median == pytest.approx(size)
+
+
+def test_a_stall_of_the_event_loop_is_seen() -> None:
+    stalls: list[float] = []
+
+    async def hold() -> None:
+        async with steps._ticking(stalls):
+            began = asyncio.get_running_loop().time()
+            while asyncio.get_running_loop().time() - began < 0.02:
+                pass
+
+    asyncio.run(hold())
+    assert max(stalls) >= 0.015
+
+
+@pytest.mark.parametrize(
+    ("better", "median", "verdict"),
+    [("more", 0.7, "pass"), ("more", 0.69, "miss"), ("less", 0.7, "pass"), ("less", 0.71, "miss")],
+)
+def test_a_figure_passes_on_its_better_side(better: str, median: float, verdict: str) -> None:
+    value = Spread(median=median, low=0, high=1, readings=3)
+    figure = Figure(name="ratio", unit="x", value=value, target=0.7, better=better)  # type: ignore[arg-type]
+    assert figure.verdict == verdict
+
+
+def test_the_table_shows_median_spread_target_and_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = [
+        Figure(name="speed", unit="/s", value=spread([1.0, 4.0, 3.0])),
+        Figure(name="ratio", unit="x", value=spread([0.5]), target=0.7, better="more"),
+    ]
+    report.show({"python": "3"}, figures, as_json=False)
+
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["python", "3"]
+    assert lines[3] == ["speed", "3", "1", "4", "/s", "3"]
+    assert lines[4] == ["ratio", "0.5", "0.5", "0.5", "x", "1", ">=", "0.7", "miss"]
