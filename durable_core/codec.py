@@ -133,6 +133,11 @@ def canonical(value: object) -> bytes:
 def canonical_call(name: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> bytes:
     """`canonical((name, args, kwargs))`: the same bytes, sooner where all arguments are positional and plain.
 
+    Args:
+        name: An id: of characters that JSON writes as they are.
+        args: Positional arguments.
+        kwargs: Named arguments.
+
     Raises:
         NotSerializable: It can't be hashed; `path` says where.
     """
@@ -142,7 +147,7 @@ def canonical_call(name: str, args: tuple[object, ...], kwargs: Mapping[str, obj
         except (KeyError, Refused):  # it has parts, or has to be refused with its path
             pass
         else:
-            return f'{{"$":"tuple","v":[{write_sorted(name)},{{"$":"tuple","v":{lowered}}},{{}}]}}'.encode()
+            return f'{{"$":"tuple","v":["{name}",{{"$":"tuple","v":{lowered}}},{{}}]}}'.encode()
     return canonical((name, args, kwargs))
 
 

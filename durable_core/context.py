@@ -14,12 +14,14 @@ from durable_core.clock import epoch_ms
 from durable_core.errors import AmbiguousStep, BranchHalted, UsageError
 from durable_core.identity import check_id
 from durable_core.log import get_logger
-from durable_core.step_definition import Step, step_of
+from durable_core.workflow import step_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from structlog.typing import FilteringBoundLogger
+
+    from durable_core.step_definition import Step
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import os
 import re
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from durable_core.codec import canonical_call
@@ -100,8 +101,22 @@ def fingerprint(fn: Callable[..., Any]) -> str:
         text = inspect.getsource(fn).encode("utf-8", "surrogatepass")
     except (OSError, TypeError):  # no source: typed at a prompt, frozen, or compiled
         code = getattr(fn, "__code__", None)
-        text = code.co_code + repr(code.co_names).encode() if code is not None else repr(type(fn)).encode()
+        text = _code_bytes(code) if isinstance(code, CodeType) else repr(type(fn)).encode()
     return hashlib.sha256(text).hexdigest()
+
+
+def _code_bytes(code: CodeType) -> bytes:
+    """What a code object does: without addresses, line numbers or file names."""
+    parts = [code.co_code, repr((code.co_names, code.co_varnames)).encode()]
+    parts.extend(_code_bytes(one) if isinstance(one, CodeType) else _constant(one) for one in code.co_consts)
+    return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+
+
+def _constant(value: object) -> bytes:
+    # The order of a set differs from process to process.
+    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value).encode(
+        "utf-8", "replace"
+    )
 
 
 def _part(text: str) -> bytes:

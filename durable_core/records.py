@@ -60,7 +60,9 @@ class StepRecord(NamedTuple):
         kind: step, map, sleep or event.
         output_size: Raw bytes.
         error: JSON of an `ErrorInfo`: of the outcome FAILED, or of the last attempt that raised.
-        detail: JSON: `errors` (attempts of this budget that raised), `retry_at_ms`, `interrupted`, …
+        detail: JSON: `errors` (attempts of this budget that raised), `retry_at_ms`; `interrupted`,
+            `left_running` (the body was stopped from outside, or not even that); `unsure` (an owner of an
+            earlier attempt may still be in its body); `forked`, `skipped_by_hand`.
         attempts: JSON list of the last 10 ended attempts: `attempt`, `fence`, `started_at`, `ended_at`,
             `error`.
     """

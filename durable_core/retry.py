@@ -52,7 +52,7 @@ class Retry:
     def delay_s(self, errors: int, rng: random.Random | None = None) -> float:
         """Seconds to wait after the given number of attempts that raised (1, 2, …)."""
         try:
-            full = min(self.max_delay_s, self.initial_delay_s * self.factor ** (errors - 1))
+            full = min(self.max_delay_s, self.initial_delay_s * float(self.factor) ** (errors - 1))
         except OverflowError:
             full = self.max_delay_s
         share = (rng or random).random()

@@ -6,7 +6,6 @@ import functools
 import inspect
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar, get_args, overload
-from weakref import WeakKeyDictionary
 
 from typing_extensions import TypedDict, Unpack
 
@@ -152,31 +151,6 @@ class Step(Generic[P, R_co]):
 
     def __repr__(self) -> str:
         return f"<step {self.name}>"
-
-
-_plain: WeakKeyDictionary[Callable[..., Any], Step[..., Any]] = WeakKeyDictionary()
-
-
-def step_of(fn: Callable[..., Any]) -> Step[..., Any]:
-    """The step that a callable is, marked or not.
-
-    Raises:
-        UsageError: It has no name that a step could have.
-    """
-    if isinstance(fn, Step):
-        return fn
-    if not callable(fn):
-        raise UsageError(
-            f"{fn!r} is not callable", remedy="Pass the function itself, and its arguments after it"
-        )
-    if not inspect.isfunction(
-        fn
-    ):  # a bound method or callable object: known only as long as its caller holds it
-        return Step(fn, StepOptions())
-    known = _plain.get(fn)
-    if known is None:
-        known = _plain[fn] = Step(fn, StepOptions())
-    return known
 
 
 @overload

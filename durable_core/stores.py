@@ -75,6 +75,10 @@ def open_store(url: str, clock: Clock | None = None) -> Store:
     """
     scheme, parts = _scheme(url), urlsplit(url)
     options = parse_qsl(parts.query, keep_blank_values=True)
+    if parts.fragment:
+        raise UsageError(
+            f"{url!r} has a part after #, which means nothing here", remedy="Write # in a name as %23"
+        )
     if scheme in _COMING:
         raise UsageError(f"{scheme} stores aren't part of this version", remedy="Use sqlite:///FILE for now")
     if options:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from durable_core.context import Branch, Engine, Scope, Verbs, branch_name
 from durable_core.errors import UsageError
-from durable_core.step_definition import step_of
+from durable_core.workflow import step_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

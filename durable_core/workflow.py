@@ -17,6 +17,7 @@ from typing import (
     cast,
     overload,
 )
+from weakref import WeakKeyDictionary
 
 from pydantic import PlainValidator, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
@@ -24,7 +25,7 @@ from typing_extensions import TypedDict
 from durable_core.codec import input_adapters, return_adapter
 from durable_core.errors import UsageError
 from durable_core.identity import check_id, fingerprint
-from durable_core.step_definition import is_async, name_of
+from durable_core.step_definition import Step, StepOptions, is_async, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -46,7 +47,7 @@ class Workflow(Generic[P, R_co]):
 
     def __init__(self, fn: Callable[..., Any], name: str | None) -> None:
         self.fn = fn
-        self.name = check_id(name or name_of(fn), "workflow name")
+        self.name = check_id(name if name is not None else name_of(fn), "workflow name")
         self.is_async = is_async(fn)
         self.parameters = _input_parameters(fn, self.name)
         functools.update_wrapper(self, fn, updated=())
@@ -134,6 +135,36 @@ class BoundWorkflow(Generic[R_co]):
     def __init__(self, workflow: Workflow[..., R_co], inputs: dict[str, object]) -> None:
         self.workflow = workflow
         self.inputs = inputs
+
+
+_plain: WeakKeyDictionary[Callable[..., Any], Step[..., Any]] = WeakKeyDictionary()
+
+
+def step_of(fn: Callable[..., Any]) -> Step[..., Any]:
+    """The step that a callable is, marked or not.
+
+    Raises:
+        UsageError: It has no name that a step could have.
+    """
+    if isinstance(fn, Step):
+        return fn
+    if isinstance(fn, Workflow):
+        raise UsageError(
+            f"workflow {fn.name!r} was called as a step",
+            remedy="Call its function as a branch, or run it on its own",
+        )
+    if not callable(fn):
+        raise UsageError(
+            f"{fn!r} is not callable", remedy="Pass the function itself, and its arguments after it"
+        )
+    if not inspect.isfunction(
+        fn
+    ):  # a bound method or callable object: known only as long as its caller holds it
+        return Step(fn, StepOptions())
+    known = _plain.get(fn)
+    if known is None:
+        known = _plain[fn] = Step(fn, StepOptions())
+    return known
 
 
 _registered: dict[str, list[Workflow[..., object]]] = {}

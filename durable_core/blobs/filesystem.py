@@ -140,7 +140,8 @@ class FilesystemBlobs(BlobStore):
                 _sync_folder(folder)
             self._rooted = True
         self._stay_inside(run_folder)
-        run_folder.mkdir(exist_ok=True)
+        with suppress(FileExistsError):  # exist_ok would look again, and a delete may have taken it by then
+            run_folder.mkdir()
         # Even if it was there: whoever made it may not have synced its name yet, or may have died before.
         _sync_folder(runs)
 

@@ -130,7 +130,7 @@ class Attempts:
 
     def told_committed(self, record: StepRecord) -> None:
         """Logs a commit."""
-        self.drive.tools.log.debug("step_committed", size_bytes=record.output_size)
+        self.drive.log.debug("step_committed", size_bytes=record.output_size)
 
     async def raised(self, call: Call, attempt: StepRecord, error: BaseException) -> tuple[StepRecord, Any]:
         """Records that the body raised: to be begun again, or FAILED.
@@ -147,10 +147,10 @@ class Attempts:
         record = attempt._replace(
             committed_at=self._now(),
             error=as_json(described(error)),
-            detail=as_json({"errors": errors, "retry_at_ms": retry_at_ms}),
+            detail=as_json(attempt.details() | {"errors": errors, "retry_at_ms": retry_at_ms}),
         )
         await self._write(record)
-        self.drive.tools.log.warning(
+        self.drive.log.warning(
             "step_raised", error=type(error).__qualname__, errors=errors, retry_in_s=round(delay_s, 3)
         )
         return record, NOTHING
@@ -163,7 +163,7 @@ class Attempts:
 
     def told_failed(self, record: StepRecord, error: BaseException) -> StepFailed:
         """Logs a failure; gives what the workflow sees of it."""
-        self.drive.tools.log.warning("step_failed", step_id=record.step_id, error=type(error).__qualname__)
+        self.drive.log.warning("step_failed", step_id=record.step_id, error=type(error).__qualname__)
         return replayed(record)
 
     async def fail_without_body(self, call: Call, attempt: StepRecord) -> None:
@@ -262,15 +262,18 @@ def next_attempt(drive: Drive, call: Call, seen: StepRecord | None) -> StepRecor
     elif seen.status == COMMITTED:  # taken over by a fork, with another input: a new step
         errors = crashes = 0
         key = drive.keys.key(call.step_index, call.hashed)
-    elif is_in_doubt(seen) and drive.crashed(seen) and not detail.get("interrupted"):
+    elif is_suspect(seen) and drive.crashed(seen):
         crashes = min(crashes + 1, call.step.options.crash_limit)
-        drive.tools.log.warning("step_crashed", step_id=seen.step_id, attempt=seen.attempt, crashes=crashes)
+        drive.log.warning("step_crashed", step_id=seen.step_id, attempt=seen.attempt, crashes=crashes)
     attempts = as_json(history_with(seen))
+    kept: dict[str, Any] = {"errors": errors} if errors else {}
+    if call.step.options.is_guarded and needs_verifying(seen) and not drive.has_ended(seen):
+        kept["unsure"] = True  # this attempt takes the place of the other in the record, not in the world
     drive.redrive.discard(seen.step_id)  # this is its fresh budget
     return StepRecord(
         drive.run_id, call.step_id, seen.step_index, STARTED, call.hashed, None, None, None, None,
         started_at, None, key, seen.attempt + 1, crashes, attempt_id, fence,
-        detail=as_json({"errors": errors}) if errors else None,
+        detail=as_json(kept) if kept else None,
         attempts=attempts,
     )  # fmt: skip
 
@@ -287,7 +290,8 @@ def committed(attempt: StepRecord, stored: Stored, at: str) -> StepRecord:
 
 def failed(attempt: StepRecord, error: BaseException, at: str) -> StepRecord:
     """The FAILED record of an attempt."""
-    return attempt._replace(status=FAILED, committed_at=at, error=as_json(described(error)), detail=None)
+    detail = as_json({"unsure": True}) if attempt.details().get("unsure") else None
+    return attempt._replace(status=FAILED, committed_at=at, error=as_json(described(error)), detail=detail)
 
 
 def skipped(drive: Drive, call: Call) -> StepRecord:
@@ -300,6 +304,11 @@ def skipped(drive: Drive, call: Call) -> StepRecord:
 def is_in_doubt(record: StepRecord) -> bool:
     """Whether a STARTED record has neither an outcome nor a recorded error."""
     return record.status == STARTED and record.error is None
+
+
+def is_suspect(record: StepRecord) -> bool:
+    """Whether a step may have killed its process: its attempt never ended, and wasn't interrupted either."""
+    return is_in_doubt(record) and not record.details().get("interrupted")
 
 
 def needs_verifying(record: StepRecord) -> bool:

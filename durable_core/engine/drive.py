@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from durable_core.clock import epoch_ms
 from durable_core.engine.asking import ask
 from durable_core.errors import ControlFlow, DurableError, Fenced, UsageError
+from durable_core.log import get_logger
 from durable_core.records import FAILED
 
 if TYPE_CHECKING:
@@ -45,10 +46,14 @@ class Tools:
     clock: Clock
     renewals: Renewals
     threads: BodyThreads
-    log: FilteringBoundLogger
     lease_ms: int
     grace_s: float
     run_crash_limit: int
+
+    @property
+    def log(self) -> FilteringBoundLogger:
+        """A logger, as logging is configured now."""
+        return get_logger("durable_core")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,6 +89,7 @@ class Drive:
     keeps_changed: bool = False
     time_out_ms: int | None = None
     held: HeldLease = field(init=False)
+    log: FilteringBoundLogger = field(init=False)
     records: dict[str, StepRecord] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     stopped: BaseException | None = None
@@ -94,6 +100,10 @@ class Drive:
     suspects: asyncio.Lock = field(default_factory=asyncio.Lock)
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     _pauses: dict[asyncio.Future[None], Halt | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Takes a logger for the whole drive."""
+        self.log = self.tools.log
 
     @property
     def run_id(self) -> str:
@@ -170,7 +180,12 @@ class Drive:
         return self.owner_died and record.fence == self.lease.fence - 1
 
     def has_ended(self, record: StepRecord) -> bool:
-        """Whether nobody can still be in a body: it ended, or its process is dead for certain."""
+        """Whether nobody can still be in a body: it ended, or its process is dead for certain.
+
+        Never, where an attempt before it was begun over while its own owner might still be alive.
+        """
+        if record.details().get("unsure"):
+            return False
         if self.owner_is_dead and record.fence == self.lease.fence - 1:
             return True
         detail = record.details()

@@ -133,11 +133,9 @@ def _redriven(header: RunHeader) -> tuple[set[str], int]:
 
 
 async def _load(current: Drive) -> None:
-    async for page in current.tools.journal.steps(current.run_id):
-        for record in page:
-            current.records[record.step_id] = record
-            if current.owns(record):
-                current.counts[record.status] += 1
+    async for page in current.tools.journal.replay(current.run_id):
+        current.records.update((record.step_id, record) for record in page)
+        current.counts.update(record.status for record in page if current.owns(record))
 
 
 async def _run_workflow(current: Drive, workflow: Workflow[..., Any], inputs: Mapping[str, object]) -> Any:
@@ -204,10 +202,10 @@ async def _complete(current: Drive, workflow: Workflow[..., Any], output: object
         counts=_counts(current),
     )
     header = await _leave(current, departure)
-    current.tools.log.info("run_completed", counts=dict(current.counts))
+    current.log.info("run_completed", counts=_counted(current))
     unasked = [record.step_id for record in current.records.values() if current.owns(record)]
     if unasked:
-        current.tools.log.warning("recorded_steps_not_asked_for", step_ids=unasked[:20], count=len(unasked))
+        current.log.warning("recorded_steps_not_asked_for", step_ids=unasked[:20], count=len(unasked))
     return header, live
 
 
@@ -217,7 +215,7 @@ async def _fail(current: Drive, error: Exception) -> RunFailed:
     steps = current.redrive.union(escaped_steps(error, current.run_id))
     recorded = {**told, "steps": sorted(steps), "fence": current.lease.fence}
     await _leave(current, Departure(status=FAILED, error=as_json(recorded), counts=_counts(current)))
-    current.tools.log.error("run_failed", error=told["type"])
+    current.log.error("run_failed", error=told["type"])
     return RunFailed(current.run_id, told)
 
 
@@ -233,7 +231,7 @@ async def _crashed_too_often(current: Drive) -> RunFailed:
 
 async def _release(current: Drive, error: BaseException) -> None:
     """Gives the run up for the next owner, unless it is somebody else's already."""
-    log = current.tools.log
+    log = current.log
     if isinstance(error, Fenced) or current.held.lost is not None:
         log.warning("run_fenced", reason=str(error))
         return
@@ -272,4 +270,8 @@ async def _leave(current: Drive, departure: Departure) -> RunHeader:
 
 
 def _counts(current: Drive) -> str:
-    return as_json({status: count for status, count in sorted(current.counts.items()) if count})
+    return as_json(_counted(current))
+
+
+def _counted(current: Drive) -> dict[str, int]:
+    return {status: count for status, count in sorted(current.counts.items()) if count}

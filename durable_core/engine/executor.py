@@ -77,6 +77,8 @@ class DurableWorkflowExecutor:
         check_number("lease_s", lease_s, least=0, above=True)
         check_count("run_crash_limit", run_crash_limit)
         check_number("grace_s", grace_s, least=0)
+        check_count("output_cap_bytes", output_cap_bytes)
+        get_logger("durable_core")  # a wrong setting is refused here, not in the middle of a run
         clock = clock or SystemClock()
         if store is None or isinstance(store, str):
             from durable_core.stores import open_store, store_url  # the one import that points up
@@ -90,7 +92,6 @@ class DurableWorkflowExecutor:
             clock=clock,
             renewals=Renewals(journal, clock),
             threads=BodyThreads(),
-            log=get_logger("durable_core"),
             lease_ms=max(1, round(lease_s * 1000)),
             grace_s=grace_s,
             run_crash_limit=run_crash_limit,

@@ -95,7 +95,6 @@ class Renewals:
     def __init__(self, journal: Journal, clock: Clock) -> None:
         self._journal = journal
         self._clock = clock
-        self._log = get_logger("durable_core.lease")
         self.restart()
         restart_in_children(self)
 
@@ -154,7 +153,9 @@ class Renewals:
                     self._renew(renewer, due)
                 except DurableError as error:  # tried again until it works, or the run is let go
                     due.renew_at_ms = self._clock.boot_ms() + int(_TRY_AGAIN_S * 1000)
-                    self._log.warning("lease_not_renewed", run_id=due.lease.run_id, reason=str(error))
+                    get_logger("durable_core").warning(
+                        "lease_not_renewed", run_id=due.lease.run_id, reason=str(error)
+                    )
                     if renewer is not None and not isinstance(error, JournalUnavailable):
                         renewer.close()
                         renewer = None

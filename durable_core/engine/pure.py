@@ -42,11 +42,15 @@ async def run_pure(attempts: Attempts, call: Call, seen: StepRecord | None) -> t
     record, live, error = await _outcome(attempts, call, attempt)
     if drive.held.is_over():
         await drive.check_lease()
-    reply = await drive.ask(drive.tools.journal.put, record, as_seen(seen), drive.lease)
-    if not reply.ok and (reply.row is None or reply.row.attempt_id != record.attempt_id):
+    while True:
+        reply = await drive.ask(drive.tools.journal.put, record, as_seen(seen), drive.lease)
+        if reply.ok or (reply.row is not None and reply.row.attempt_id == record.attempt_id):
+            break
         if as_seen(reply.row) == as_seen(seen):
             raise drive.fenced_by(reply.row)
-        return reply.row, NOTHING  # its input and fence are judged like those of any record
+        if reply.row is not None and drive.owns(reply.row):
+            return reply.row, NOTHING  # its input and fence are judged like those of any record
+        seen = reply.row  # a late one of an earlier life: put over it
     if error is not None:
         raise attempts.told_failed(record, error) from error
     attempts.told_committed(record)

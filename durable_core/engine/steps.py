@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from durable_core.codec import decode
 from durable_core.current import StepInfo, here
 from durable_core.engine import bodies, branches
-from durable_core.engine.attempts import NOTHING, Attempts, Call, next_attempt, skipped
+from durable_core.engine.attempts import NOTHING, Attempts, Call, is_suspect, next_attempt, skipped
 from durable_core.engine.failure import replayed
 from durable_core.engine.pure import run_pure
 from durable_core.errors import CorruptRecord, DurableError, StepFailed, StepMismatch, UsageError
@@ -73,9 +73,10 @@ class Steps:
         condition: bool = True,
     ) -> Coroutine[Any, Any, Any]:
         """Allots the id of a call; the coroutine runs, replays or skips it."""
-        self.drive.check()
-        scope.check()
-        if isinstance(here.get(), StepInfo):
+        if self.drive.stopped is not None or scope.halt is not None:
+            self.drive.check()
+            scope.check()
+        if type(here.get()) is StepInfo:
             raise UsageError(
                 "a step was called inside the body of another step",
                 run_id=self.run_id,
@@ -96,7 +97,8 @@ class Steps:
         condition: bool,
     ) -> Any:
         drive = self.drive
-        drive.check()
+        if drive.stopped is not None:
+            drive.check()
         hashed = input_hash(step_id, args, kwargs)
         seen = drive.records.pop(step_id, None)
         if seen is not None and seen.status == COMMITTED and seen.input_hash == hashed and drive.owns(seen):
@@ -106,7 +108,11 @@ class Steps:
                 await asyncio.sleep(0)
                 drive.check()
             scope.last_at = seen.committed_at
+            if seen.output_data is not None:
+                return self._inline_output(seen, step)
             return await self._output(seen, step)
+        if seen is not None and not seen.attempt_id:  # it was read without what a change of input takes
+            seen = await drive.ask(drive.tools.journal.step, self.run_id, step_id)
         call = Call(step, step_id, index, hashed, args, kwargs, scope)
         before = seen.status if seen is not None and drive.owns(seen) else None
         after: str | None = STARTED
@@ -132,26 +138,25 @@ class Steps:
 
     async def _settle(self, call: Call, seen: StepRecord | None) -> tuple[StepRecord, Any]:
         """From what is recorded to an outcome: begins until one attempt has it."""
-        drive, own = self.drive, ""
+        own = ""
         while True:
-            if seen is not None and drive.owns(seen):
-                if self._is_used(call, seen, own):
-                    return seen, await self._output(seen, call.step)
-                await self._until_retry(call, seen)
-            if call.step.options.pure and not (
-                seen is not None and drive.owns(seen) and seen.status == STARTED
-            ):
+            known = seen if seen is not None and self.drive.owns(seen) else None
+            if known is not None:
+                if self._is_used(call, known, own):
+                    return known, await self._output(known, call.step)
+                await self._until_retry(call, known)
+            if call.step.options.pure and (known is None or known.status != STARTED):
                 seen, value = await run_pure(self._attempts, call, seen)
             else:
-                attempt = next_attempt(drive, call, seen)
-                if (
-                    attempt.crashes
-                ):  # a suspect: one at a time, from before its record says that it was started
-                    async with drive.suspects:
+                attempt = next_attempt(self.drive, call, seen)
+                own = attempt.attempt_id
+                if attempt.crashes or (known is not None and is_suspect(known)):
+                    # One at a time, from before the record says that it was started: the guilty one is
+                    # certain.
+                    async with self.drive.suspects:
                         seen, value = await self._begin(call, attempt, seen)
                 else:
                     seen, value = await self._begin(call, attempt, seen)
-                own = attempt.attempt_id
             if value is not NOTHING and seen is not None:
                 return seen, value
 
@@ -221,7 +226,7 @@ class Steps:
         if seen.details().get("forked"):
             return False
         if self.drive.keeps_changed and seen.status == COMMITTED:
-            self.drive.tools.log.warning("changed_input_kept_old_output", step_id=seen.step_id)
+            self.drive.log.warning("changed_input_kept_old_output", step_id=seen.step_id)
             return True
         raise StepMismatch(
             f"the step is recorded with another input (hash {str(seen.input_hash)[:12]}…, now"
@@ -242,14 +247,25 @@ class Steps:
 
     async def _output(self, record: StepRecord, step: Step[..., Any]) -> Any:
         """The value of a COMMITTED or SKIPPED record."""
+        if record.output_data is not None:
+            return self._inline_output(record, step)
         if record.status == SKIPPED and record.output_hash is None:
             return None
         try:
-            values, data, size = self.drive.tools.values, record.output_data, record.output_size
-            if data is None:
-                raw = await values.load(record.codec, data, record.output_ref, size, record.output_hash)
-            else:  # in the record: nothing to wait for
-                raw = values.opened(record.codec, data, size, record.output_hash)
+            raw = await self.drive.tools.values.load(
+                record.codec, None, record.output_ref, record.output_size, record.output_hash
+            )
+            return decode(raw, step.adapter)
+        except DurableError as error:
+            error.run_id, error.step_id = record.run_id, record.step_id
+            raise
+
+    def _inline_output(self, record: StepRecord, step: Step[..., Any]) -> Any:
+        """The value of a record that holds its output: there is nothing to wait for."""
+        try:
+            raw = self.drive.tools.values.opened(
+                record.codec, record.output_data, record.output_size, record.output_hash
+            )
             return decode(raw, step.adapter)
         except DurableError as error:
             error.run_id, error.step_id = record.run_id, record.step_id

@@ -88,7 +88,9 @@ class Values:
             data = await self.blobs.get(ref)
         return self.opened(codec, data, size, output_hash)
 
-    def opened(self, codec: str | None, data: bytes, size: int | None, output_hash: str | None) -> bytes:
+    def opened(
+        self, codec: str | None, data: bytes | None, size: int | None, output_hash: str | None
+    ) -> bytes:
         """The raw bytes of stored ones, checked against size and hash.
 
         Raises:

@@ -271,9 +271,12 @@ _COMMIT = (
     " WHERE run_id = ? AND step_id = ? AND status = 'STARTED' AND attempt_id = ? AND idempotency_key = ?"
 )
 _STEP = f"SELECT {_columns(STEP_COLUMNS)} FROM checkpoints WHERE run_id = ? AND step_id = ?"
-STEP_PAGE: Final = (
-    f"SELECT {_columns(STEP_COLUMNS)} FROM checkpoints"
-    " WHERE run_id = ? AND step_id > ? ORDER BY step_id LIMIT ?"
+_PAGE = "FROM checkpoints WHERE run_id = ? AND step_id > ? ORDER BY step_id LIMIT ?"
+STEP_PAGE: Final = f"SELECT {_columns(STEP_COLUMNS)} {_PAGE}"
+# In the order of a StepRecord; constants for what replaying an output doesn't take.
+REPLAY_PAGE: Final = (
+    "SELECT run_id, step_id, 0, status, input_hash, output_hash, output_data, output_ref, codec, NULL,"
+    f" committed_at, '', 0, 0, '', fence, kind, output_size, NULL, NULL, NULL {_PAGE}"
 )
 PROGRESSED: Final = "SELECT 1 FROM checkpoints WHERE run_id = ? AND fence = ? AND status <> 'STARTED' LIMIT 1"
 

@@ -224,6 +224,14 @@ class Journal(ABC):
     def steps(self, run_id: str) -> AsyncIterator[list[StepRecord]]:
         """All records of a run, in pages; no transaction or lock is held between pages."""
 
+    def replay(self, run_id: str) -> AsyncIterator[list[StepRecord]]:
+        """All records of a run as a drive needs them.
+
+        COMMITTED ones may come without what replaying an output doesn't take; their `attempt_id` is empty
+        then, and `step` gives the whole record.
+        """
+        return self.steps(run_id)
+
     @abstractmethod
     async def progressed(self, run_id: str, fence: int) -> bool:
         """Whether any outcome (COMMITTED, SKIPPED, FAILED, a filled segment) was written under this fence."""

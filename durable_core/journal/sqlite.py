@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -22,7 +21,7 @@ from durable_core.journal import _sqlite_verbs as verbs
 from durable_core.journal._sqlite_file import BUSY_LIMIT_S, connect, prepare, until_free
 from durable_core.journal._sqlite_writer import Writer
 from durable_core.journal.base import Claim, Departure, Journal, Lease, Renewer, RunFilter
-from durable_core.records import ACTIVE, STARTED, Reply, RunHeader, Seen, StepRecord
+from durable_core.records import ACTIVE, COMMITTED, STARTED, Reply, RunHeader, Seen, StepRecord
 
 if TYPE_CHECKING:
     import sqlite3
@@ -132,9 +131,20 @@ class SqliteJournal(Journal):
 
     async def steps(self, run_id: str) -> AsyncIterator[list[StepRecord]]:
         """One SELECT a page, in the order of the primary key."""
+        async for page in self._pages(_page, run_id):
+            yield page
+
+    async def replay(self, run_id: str) -> AsyncIterator[list[StepRecord]]:
+        """The COMMITTED ones with half of their columns, which takes half the time."""
+        async for page in self._pages(_replay_page, run_id):
+            yield page
+
+    async def _pages(
+        self, read: Callable[..., list[StepRecord]], run_id: str
+    ) -> AsyncIterator[list[StepRecord]]:
         after = ""
         while True:
-            page = await self._read(partial(_page, run_id=run_id, after=after))
+            page = await self._read(partial(read, run_id=run_id, after=after))
             if page:
                 yield page
             if len(page) < PAGE_ROWS:
@@ -263,5 +273,13 @@ def _tolerantly(reader: sqlite3.Connection, query: str, values: tuple[object, ..
 
 
 def _page(reader: sqlite3.Connection, run_id: str, after: str) -> list[StepRecord]:
-    with closing(reader.execute(verbs.STEP_PAGE, (run_id, after, PAGE_ROWS))) as rows:
-        return list(map(StepRecord._make, rows))
+    return list(map(StepRecord._make, reader.execute(verbs.STEP_PAGE, (run_id, after, PAGE_ROWS)).fetchall()))
+
+
+def _replay_page(reader: sqlite3.Connection, run_id: str, after: str) -> list[StepRecord]:
+    rows = reader.execute(verbs.REPLAY_PAGE, (run_id, after, PAGE_ROWS)).fetchall()
+    page = list(map(StepRecord._make, rows))
+    for n, record in enumerate(page):
+        if record.status != COMMITTED:
+            page[n] = verbs.select_step(reader.cursor(), run_id, record.step_id) or record
+    return page

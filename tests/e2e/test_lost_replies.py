@@ -98,9 +98,9 @@ class Unreliable(Journal):
         self._before("header")
         return await super().header(run_id)
 
-    async def steps(self, run_id: str) -> AsyncIterator[list[StepRecord]]:
-        self._before("steps")
-        async for page in super().steps(run_id):
+    async def replay(self, run_id: str) -> AsyncIterator[list[StepRecord]]:
+        self._before("replay")
+        async for page in super().replay(run_id):
             yield page
 
     async def progressed(self, run_id: str, fence: int) -> bool:
@@ -237,7 +237,7 @@ def raises_once() -> Callable[[], None]:
     return act
 
 
-@pytest.mark.parametrize("verb", ["header", "steps", "acquire", "begin", "commit", "leave"])
+@pytest.mark.parametrize("verb", ["header", "replay", "acquire", "begin", "commit", "leave"])
 async def test_a_journal_that_stays_away_leaves_a_run_that_can_be_resumed(
     verb: str, journal: Unreliable, executor: DurableWorkflowExecutor
 ) -> None:

@@ -221,7 +221,8 @@ def test_a_run_with_text_that_is_not_utf_8_does_not_hide_the_others(cli: Cli) ->
     for run_id in ("r1", "r2"):
         assert cli("run", "billing:month", "--run-id", run_id, "--input", '{"customers": []}').code == 0
     with contextlib.closing(sqlite3.connect("durable.db")) as store, store:
-        assert store.execute("UPDATE runs SET session_id = CAST(x'ff' AS TEXT) WHERE run_id = 'r1'").rowcount == 1
+        damaged = store.execute("UPDATE runs SET session_id = CAST(x'ff' AS TEXT) WHERE run_id = 'r1'")
+        assert damaged.rowcount == 1
     listed = cli("list")
     assert listed.code == 0
     assert "r1" in listed.out

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from durable_core import Context, DurableWorkflowExecutor, SyncContext, step, workflow
+from durable_core import Context, DurableWorkflowExecutor, SyncContext, current_step, step, workflow
 from durable_core.errors import StepFailed
 from tests.e2e.programs.witness import body_starts, note
 
@@ -95,8 +95,8 @@ async def short(ctx: Context) -> None:
 @step
 async def waits(folder: str) -> str:
     body_starts(f"{folder}/bodies")
-    if not Path(folder, "inside").exists():
-        Path(folder, "inside").touch()
+    if current_step().attempt == 1:
+        note(f"{folder}/inside", 1)
         await asyncio.Event().wait()
     return "done"
 
@@ -134,7 +134,7 @@ def two_at_once(folder: str) -> None:
             await asyncio.sleep(0)
             other = asyncio.ensure_future(executor.run(long, run_id="r1", folder=folder))
             await first
-            Path(folder, "first-is-over").touch()
+            note(f"{folder}/first-is-over", 1)
             await other
 
     asyncio.run(run())
