@@ -249,7 +249,7 @@ class Context(Verbs):
             StepInDoubt: (awaiting) It is `at_most_once`, and nothing tells whether it happened.
             StepMismatch: (awaiting) It is recorded with other arguments.
         """
-        return self._engine.call(self._scope, step_of(fn), args, kwargs, asyncio.current_task())
+        return self._engine.call(self._scope, step_of(fn), args, kwargs, calling_task())
 
     @overload
     def step_if(
@@ -268,7 +268,7 @@ class Context(Verbs):
 
         The recorded outcome wins on replay, whatever the condition is then.
         """
-        step, caller = step_of(fn), asyncio.current_task()
+        step, caller = step_of(fn), calling_task()
         return self._engine.call(self._scope, step, args, kwargs, caller, condition=bool(condition))
 
     def branch(
@@ -292,7 +292,7 @@ class Context(Verbs):
         Raises:
             AmbiguousStep: Another task called this branch name first.
         """
-        scope = self._scope.allot_branch(f"{branch_name(fn)}", asyncio.current_task())
+        scope = self._scope.allot_branch(f"{branch_name(fn)}", calling_task())
         return Branch(scope, lambda: fn(Context(self._engine, scope), *args, **kwargs))
 
     @overload
@@ -327,6 +327,21 @@ class Context(Verbs):
                     f"{branch!r} is no branch", remedy="Write ctx.parallel(ctx.branch(fn, …), …)"
                 )
         return tuple(await self._engine.join(self._scope, branches))
+
+
+def calling_task() -> object:
+    """The task that calls a verb.
+
+    Raises:
+        UsageError: It is called in a thread without an event loop.
+    """
+    try:
+        return asyncio.current_task()
+    except RuntimeError as error:
+        raise UsageError(
+            "a verb of an async workflow was called in another thread",
+            remedy="Call it in the workflow's own tasks, or write the workflow as `def` with a SyncContext",
+        ) from error
 
 
 def branch_name(fn: Callable[..., Any]) -> str:

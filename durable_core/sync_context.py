@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from durable_core.context import Branch, Engine, Scope, Verbs, branch_name
-from durable_core.errors import UsageError
+from durable_core.errors import RunningLoop, UsageError
 from durable_core.workflow import step_of
 
 if TYPE_CHECKING:
@@ -108,7 +108,21 @@ class SyncContext(Verbs):
         return tuple(self._wait(self._engine.join(self._scope, branches)))
 
     def _wait(self, verb: Coroutine[Any, Any, R]) -> R:
+        if _running_loop() is self._loop:  # waiting here would stop what is waited for
+            verb.close()
+            raise RunningLoop(
+                "a blocking verb was called in the event loop that drives the run",
+                run_id=self.run_id,
+                remedy="Use a SyncContext in the thread of its `def` workflow only",
+            )
         return asyncio.run_coroutine_threadsafe(verb, self._loop).result()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 async def in_thread(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:

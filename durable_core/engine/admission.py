@@ -17,6 +17,7 @@ from durable_core.errors import (
     RunBusy,
     RunInputMismatch,
     RunNotFound,
+    UsageError,
 )
 from durable_core.identity import check_id, input_hash, new_owner
 from durable_core.journal.base import Claim
@@ -67,7 +68,7 @@ async def create(
         forked_from: The run that it is a fork of.
 
     Returns:
-        The header as it is now, and whether this call made it.
+        The header as it is now, and whether this call made it (and owns it, if it was to).
 
     Raises:
         InputNotSerializable: An input can't be stored.
@@ -104,7 +105,8 @@ async def create(
     reply = await ask(tools.journal.create, header, tools.lease_ms)
     if reply.row is None:
         raise CorruptRecord("the run's header vanished while it was created", run_id=run_id)
-    return reply.row, reply.row.created_by == creator
+    # Whoever took it over since, the creator stays; only the owner tells whether it is still mine to drive.
+    return reply.row, (reply.row.owner if owned else reply.row.created_by) == creator
 
 
 async def _stored_inputs(
@@ -239,6 +241,7 @@ async def recorded_inputs(tools: Tools, header: RunHeader, workflow: Workflow[..
     """The inputs as they reach the workflow.
 
     Raises:
+        UsageError: They don't fit the workflow's parameters any more.
         CorruptRecord, MissingBlob, UnknownType: They can't be read back.
     """
     try:
@@ -248,7 +251,13 @@ async def recorded_inputs(tools: Tools, header: RunHeader, workflow: Workflow[..
         found = decode(raw, workflow.input_adapter)
         if not isinstance(found, dict):
             raise CorruptRecord("the run's inputs aren't named values")
+        return workflow.checked(found)
+    except UsageError as error:
+        error.run_id, error.remedy = (
+            header.run_id,
+            "Put the parameters back, or fork the run with other inputs",
+        )
+        raise
     except DurableError as error:
         error.run_id = header.run_id
         raise
-    return found

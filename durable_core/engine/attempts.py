@@ -140,6 +140,8 @@ class Attempts:
         """
         retry = call.step.options.retry
         errors = int(attempt.details().get("errors", 0)) + 1
+        if isinstance(error, StepTimedOut) and not call.step.is_async:  # its thread goes on
+            attempt = attempt._replace(detail=as_json(attempt.details() | {"left_running": True}))
         if not retry.allows(error, errors):
             raise await self._fail(attempt, error) from error
         delay_s = error.after_s if isinstance(error, RetryLater) else retry.delay_s(errors)
@@ -157,13 +159,13 @@ class Attempts:
 
     async def _fail(self, attempt: StepRecord, error: BaseException) -> StepFailed:
         """Records the failure for good; gives what the workflow sees of it."""
-        record = failed(attempt, error, self._now())
+        record = failed(attempt, described(error), self._now())
         await self._write(record)
-        return self.told_failed(record, error)
+        return self.told_failed(record, type(error).__qualname__)
 
-    def told_failed(self, record: StepRecord, error: BaseException) -> StepFailed:
+    def told_failed(self, record: StepRecord, name: str) -> StepFailed:
         """Logs a failure; gives what the workflow sees of it."""
-        self.drive.log.warning("step_failed", step_id=record.step_id, error=type(error).__qualname__)
+        self.drive.log.warning("step_failed", step_id=record.step_id, error=name)
         return replayed(record)
 
     async def fail_without_body(self, call: Call, attempt: StepRecord) -> None:
@@ -172,9 +174,12 @@ class Attempts:
         Raises:
             CrashLimitReached: Always.
         """
-        told = f"its process died {attempt.crashes} times while it ran; it is not started again"
-        info = {"type": CrashLimitReached.__name__, "message": told}
-        raise await self._fail(attempt, CrashLimitReached(attempt.run_id, call.step_id, info))
+        told = f"starts that ended with the death of its process: {attempt.crashes}; it is not started again"
+        name = CrashLimitReached.__name__
+        info = {"code": CrashLimitReached.code, "type": name, "message": told, "traceback": ""}
+        record = failed(attempt, info, self._now())
+        await self._write(record)
+        raise self.told_failed(record, name)
 
     async def interrupted(self, attempt: StepRecord) -> None:
         """Records that the body was stopped from outside, so that nobody takes it for a crash.
@@ -288,10 +293,11 @@ def committed(attempt: StepRecord, stored: Stored, at: str) -> StepRecord:
     )  # fmt: skip
 
 
-def failed(attempt: StepRecord, error: BaseException, at: str) -> StepRecord:
-    """The FAILED record of an attempt."""
-    detail = as_json({"unsure": True}) if attempt.details().get("unsure") else None
-    return attempt._replace(status=FAILED, committed_at=at, error=as_json(described(error)), detail=detail)
+def failed(attempt: StepRecord, error: dict[str, str], at: str) -> StepRecord:
+    """The FAILED record of an attempt; whether its body may still go on is kept for a redrive."""
+    kept = {name: value for name, value in attempt.details().items() if name in ("unsure", "left_running")}
+    detail = as_json(kept) if kept else None
+    return attempt._replace(status=FAILED, committed_at=at, error=as_json(error), detail=detail)
 
 
 def skipped(drive: Drive, call: Call) -> StepRecord:

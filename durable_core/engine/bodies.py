@@ -33,7 +33,7 @@ async def run(step: Step[..., Any], args: tuple[object, ...], kwargs: dict[str, 
         return await (step.fn(*args, **kwargs) if step.is_async else _in_thread(step, args, kwargs, drive))
     timed_out = StepTimedOut(f"the body ran longer than its timeout of {timeout_s:g} s")
     if not step.is_async:
-        future = _started(step, args, kwargs, drive)
+        future = _in_pool(step.fn, args, kwargs, drive)
         done, _ = await asyncio.wait((future,), timeout=timeout_s)
         if not done:
             _leave_behind(future, drive)
@@ -57,7 +57,7 @@ async def _in_thread(
 
     What it then gave is committed before the cancellation goes on.
     """
-    future = _started(step, args, kwargs, drive)
+    future = _in_pool(step.fn, args, kwargs, drive)
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
@@ -77,8 +77,7 @@ async def verify(
     """Asks a step's verifier whether its effect has happened."""
     if is_async(verifier):
         return await verifier(key, *args, **kwargs)
-    call = functools.partial(contextvars.copy_context().run, verifier, key, *args, **kwargs)
-    return await asyncio.get_running_loop().run_in_executor(drive.tools.threads, call)
+    return await _in_pool(verifier, (key, *args), kwargs, drive)
 
 
 def is_cancelled() -> bool:
@@ -87,12 +86,19 @@ def is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _started(
-    step: Step[..., Any], args: tuple[object, ...], kwargs: dict[str, object], drive: Drive
+def _in_pool(
+    fn: Callable[..., Any], args: tuple[object, ...], kwargs: dict[str, object], drive: Drive
 ) -> asyncio.Future[Any]:
-    context = contextvars.copy_context()
-    call = functools.partial(context.run, step.fn, *args, **kwargs)
+    """Runs a plain function in a thread, with the context variables of here."""
+    call = functools.partial(contextvars.copy_context().run, _called, fn, *args, **kwargs)
     return asyncio.get_running_loop().run_in_executor(drive.tools.threads, call)
+
+
+def _called(fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:
+    try:
+        return fn(*args, **kwargs)
+    except StopIteration as error:  # no future can carry it; a coroutine turns it into the same
+        raise RuntimeError("the function raised StopIteration") from error
 
 
 def _leave_behind(future: asyncio.Future[Any], drive: Drive) -> None:

@@ -154,7 +154,10 @@ class Renewals:
                 except DurableError as error:  # tried again until it works, or the run is let go
                     due.renew_at_ms = self._clock.boot_ms() + int(_TRY_AGAIN_S * 1000)
                     get_logger("durable_core").warning(
-                        "lease_not_renewed", run_id=due.lease.run_id, reason=str(error)
+                        "lease_not_renewed",
+                        run_id=due.lease.run_id,
+                        fence=due.lease.fence,
+                        reason=str(error),
                     )
                     if renewer is not None and not isinstance(error, JournalUnavailable):
                         renewer.close()

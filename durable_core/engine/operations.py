@@ -103,6 +103,8 @@ async def _skip(tools: Tools, lease: Lease, step_id: str, output: object) -> Ste
         raise StepNotFound("the run has no such step", **where, remedy="See its steps with `durable show`")
     if seen.status not in (STARTED, FAILED):
         raise UsageError(f"the step is {seen.status}, and that stands", **where)
+    if seen.fence > lease.fence:
+        raise Fenced("somebody else drives the run", **where, remedy="Try again once nobody does")
     attempt_id, now = new_attempt_id(), rfc3339(tools.clock.now_ms())
     record = seen._replace(
         status=SKIPPED,
@@ -128,7 +130,7 @@ async def _skip(tools: Tools, lease: Lease, step_id: str, output: object) -> Ste
             codec=stored.codec,
             output_size=stored.size,
         )
-    reply = await ask(tools.journal.begin, record, as_seen(seen), lease)
+    reply = await ask(tools.journal.begin, record, as_seen(seen), lease, guarded=True)
     if not reply.ok and (reply.row is None or reply.row.attempt_id != attempt_id):
         raise Fenced("somebody else drives the run", **where, remedy="Try again once nobody does")
     tools.log.info("step_skipped", **where, fence=lease.fence)
@@ -147,7 +149,8 @@ async def fork(
 ) -> ForkPlan:
     """Makes a new run that takes over the committed steps of another; the other stays as it was.
 
-    A step that the new run calls with another input is run anew. Steps that are taken over keep their key.
+    A step that the new run calls with another input, or whose large output is lost, is run anew. Steps that
+    are taken over keep their key.
 
     Args:
         tools: The executor's.
@@ -160,8 +163,9 @@ async def fork(
 
     Raises:
         StepNotFound: The run has no step `from_step`.
-        RunInputMismatch: The new id is taken.
+        RunInputMismatch: The new id is taken, or the run is of another workflow.
     """
+    admission.check_same(old, workflow, None)
     records = [record async for page in tools.journal.steps(old.run_id) for record in page]
     records = sorted((record for record in records if record.fence > old.base_fence), key=begun_at)
     last = next((n for n, record in enumerate(records) if record.step_id == from_step), None)
@@ -183,8 +187,16 @@ async def fork(
         )
     lease = Lease(new_run_id, header.owner or "", header.fence, header.base_fence)
     try:
-        for record in kept:
-            await _take_over(tools, lease, record)
+        for record in list(kept):
+            try:
+                await _take_over(tools, lease, record)
+            except CorruptRecord as error:  # its large output is lost or damaged: that step is run anew
+                kept.remove(record)
+                left.append(record.step_id)
+                tools.log.warning(
+                    "step_not_taken_over", run_id=new_run_id, fence=lease.fence, step_id=record.step_id,
+                    reason=error.message,
+                )  # fmt: skip
     finally:  # what is not taken over when this fails is run anew
         await ask(tools.journal.leave, lease, Departure(status=PENDING, due_at_ms=tools.clock.now_ms()))
     tools.log.info("run_forked", run_id=new_run_id, fence=lease.fence, forked_from=old.run_id, kept=len(kept))
@@ -193,6 +205,10 @@ async def fork(
 
 async def _take_over(tools: Tools, lease: Lease, record: StepRecord) -> None:
     attempt_id = new_attempt_id()
+    if record.output_hash is not None:  # a damaged output is not carried on
+        await tools.values.load(
+            record.codec, record.output_data, record.output_ref, record.output_size, record.output_hash
+        )
     ref = record.output_ref
     if ref is not None:  # blobs are never shared: either run may be pruned
         ref = await tools.values.copied(ref, lease.run_id, attempt_id)

@@ -13,6 +13,7 @@ from durable_core.clock import rfc3339
 from durable_core.current import StepInfo, here
 from durable_core.engine import bodies
 from durable_core.engine.attempts import NOTHING, committed, failed, next_attempt
+from durable_core.engine.failure import described
 from durable_core.errors import NotSerializable
 from durable_core.journal.base import as_seen
 from durable_core.retry import RetryLater
@@ -52,7 +53,7 @@ async def run_pure(attempts: Attempts, call: Call, seen: StepRecord | None) -> t
             return reply.row, NOTHING  # its input and fence are judged like those of any record
         seen = reply.row  # a late one of an earlier life: put over it
     if error is not None:
-        raise attempts.told_failed(record, error) from error
+        raise attempts.told_failed(record, type(error).__qualname__) from error
     attempts.told_committed(record)
     return record, live
 
@@ -73,7 +74,7 @@ async def _outcome(
             stored, live = await attempts.stored(call, attempt, value)
             return committed(attempt, stored, rfc3339(drive.tools.clock.now_ms())), live, None
         except NotSerializable as error:
-            return failed(attempt, error, rfc3339(drive.tools.clock.now_ms())), NOTHING, error
+            return failed(attempt, described(error), rfc3339(drive.tools.clock.now_ms())), NOTHING, error
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if drive.stopped is not None or (
                 isinstance(error, asyncio.CancelledError) and bodies.is_cancelled()
@@ -81,7 +82,7 @@ async def _outcome(
                 raise
             errors += 1
             if not retry.allows(error, errors):
-                return failed(attempt, error, rfc3339(drive.tools.clock.now_ms())), NOTHING, error
+                return failed(attempt, described(error), rfc3339(drive.tools.clock.now_ms())), NOTHING, error
             delay_s = error.after_s if isinstance(error, RetryLater) else retry.delay_s(errors)
         finally:
             here.reset(token)

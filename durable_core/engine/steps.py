@@ -60,6 +60,7 @@ class Steps:
         """Runs branches side by side."""
         self.drive.check()
         scope.check()
+        self._refuse_inside_a_body()
         return await branches.join(self.drive, scope, found)
 
     def call(
@@ -76,15 +77,18 @@ class Steps:
         if self.drive.stopped is not None or scope.halt is not None:
             self.drive.check()
             scope.check()
-        if type(here.get()) is StepInfo:
-            raise UsageError(
-                "a step was called inside the body of another step",
-                run_id=self.run_id,
-                remedy="Call it in the workflow, or call its plain function here",
-            )
+        self._refuse_inside_a_body()
         step.resolve()  # an annotation that can't be resolved is refused now, not after the body ran
         step_id, index = scope.allot(step.name, caller)
         return self._run(scope, step, step_id, index, args, kwargs, condition)
+
+    def _refuse_inside_a_body(self) -> None:
+        if type(here.get()) is StepInfo:
+            raise UsageError(
+                "a verb was called inside the body of a step",
+                run_id=self.run_id,
+                remedy="Call it in the workflow, or call the plain function here",
+            )
 
     async def _run(
         self,

@@ -138,7 +138,7 @@ class Journal(ABC):
         `base_fence`.
 
         A header with an owner is acquired in the same write. Refused: the header in the way; own if it has my
-        `created_by`.
+        owner, or, created without one, my `created_by`.
         """
 
     @abstractmethod

@@ -276,6 +276,31 @@ async def test_a_timed_out_attempt_of_an_at_most_once_step_is_verified_before_th
     assert len(bank.bodies) == 1
 
 
+async def test_a_def_body_that_timed_out_and_goes_on_is_not_begun_beside_itself(place: Place) -> None:
+    bank, go = Bank(), threading.Event()
+    bodies: list[int] = []
+
+    @step(
+        semantics="at_most_once",
+        verify=bank.verify,
+        timeout_s=0.05,
+        retry=Retry(max_attempts=2, initial_delay_s=0),
+    )
+    def pay(amount: int) -> str:
+        bodies.append(1)
+        go.wait(20)
+        return bank.charge(current_step().idempotency_key, amount)
+
+    executor = place.executor()
+    try:
+        with pytest.raises(RunFailed) as caught:
+            await executor.run(paying(pay), run_id="r1")
+    finally:
+        go.set()
+    assert isinstance(caught.value.__cause__, StepInDoubt)
+    assert bodies == [1]
+
+
 async def test_an_async_verifier_is_awaited(place: Place, processes: Processes) -> None:
     async def verify(key: str, amount: int) -> Done[str]:
         await asyncio.sleep(0)
@@ -329,6 +354,7 @@ async def test_a_step_whose_process_dies_too_often_fails_without_its_body(
         await executor.resume("r1", wf)
     assert isinstance(caught.value.__cause__, CrashLimitReached)
     assert len(bodies) == limit
+    assert str(caught.value.__cause__).count("CrashLimitReached") == 1
     record = (await executor.steps("r1"))[0].record
     assert (record.status, record.crashes) == ("FAILED", limit)
     assert [one["error"] for one in record.history()] == ["CRASHED"] * limit
@@ -828,7 +854,7 @@ async def test_a_step_called_in_the_body_of_another_is_refused(place: Place) -> 
         return await ctx.step(outer)
 
     executor = place.executor()
-    with pytest.raises(RunFailed, match="inside the body of another step"):
+    with pytest.raises(RunFailed, match="inside the body of a step"):
         await executor.run(wf, run_id="r1")
     assert await statuses(executor, "r1") == {"outer": "FAILED"}
 
