@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-# A shell that starts the tests in the background has Ctrl-C ignored, and children inherit that: they are to be
-# stopped by it all the same.
+# A shell that starts the tests in the background has Ctrl-C ignored, and children inherit that:
+# they are to be stopped by it all the same.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
