@@ -1,0 +1,206 @@
+"""The contract of a journal as tests: a store's own tests subclass `JournalContract` and give it `journal`.
+
+    class TestMyJournal(JournalContract):
+        checks_header = False                       # only a guarded begin looks at the header: as on DynamoDB
+
+        @pytest.fixture
+        def journal(self, runner: asyncio.Runner) -> Iterator[Journal]:
+            journal = MyJournal(...)
+            runner.run(journal.open())
+            yield journal
+            runner.run(journal.close())
+
+A journal that judges leases by a clock it is given holds to `LeaseEdges` as well. Each test runs in one event
+loop, the runner's. Needs pytest and no plugin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+import pytest
+
+from durable_core.journal.base import as_seen
+from durable_core.testing.journal_headers import HeaderContract
+from durable_core.testing.journal_listing import ListingContract
+from durable_core.testing.journal_steps import StepContract
+from durable_core.testing.samples import (
+    AT,
+    LEASE_MS,
+    RUN,
+    attempt,
+    claim,
+    committed,
+    driven,
+    header,
+    lease_of,
+    renewed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from durable_core.journal.base import Journal
+    from durable_core.records import Reply, RunHeader, StepRecord
+    from durable_core.testing.fake_clock import FakeClock
+
+Row = TypeVar("Row")
+
+
+class JournalContract(HeaderContract, ListingContract, StepContract):
+    """What every journal holds to.
+
+    Attributes:
+        checks_header: Whether every `begin` and `put` requires the caller's header, or only a guarded begin.
+    """
+
+    checks_header: ClassVar[bool] = True
+
+    @pytest.fixture
+    def runner(self) -> Iterator[asyncio.Runner]:
+        """The event loop of one test."""
+        with asyncio.Runner() as runner:
+            yield runner
+
+    @pytest.fixture
+    def journal(self, runner: asyncio.Runner) -> Iterator[Journal]:
+        """The store under test, empty and open: for subclasses to give."""
+        raise NotImplementedError("give a journal")
+
+    @pytest.fixture
+    def rival(self, journal: Journal) -> Journal:
+        """The same store as another process sees it: the same object, unless a subclass has a better one."""
+        return journal
+
+    @pytest.mark.parametrize("verb", ["create", "acquire", "cancel"])
+    def test_of_many_that_saw_the_same_header_one_wins(
+        self, runner: asyncio.Runner, journal: Journal, rival: Journal, verb: str
+    ) -> None:
+        """And the others are shown what stood in their way."""
+
+        async def race() -> None:
+            if verb != "create":
+                await journal.create(header())
+            verbs: dict[str, Callable[[Journal, int], Awaitable[Reply[RunHeader]]]] = {
+                "create": lambda store, n: store.create(header(created_by=f"c{n}")),
+                "acquire": lambda store, n: store.acquire(header(), claim(f"o{n}")),
+                "cancel": lambda store, n: store.cancel(header(), AT, f'{{"by":{n}}}'),
+            }
+            calls = [verbs[verb]((journal, rival)[n % 2], n) for n in range(8)]
+            _one_wins(await asyncio.gather(*calls), await journal.header(RUN))
+
+        runner.run(race())
+
+    @pytest.mark.parametrize("live", [0, 8])
+    @pytest.mark.parametrize("verb", ["begin", "begin anew", "guarded", "commit", "put"])
+    def test_of_many_that_saw_the_same_record_one_wins(
+        self, runner: asyncio.Runner, journal: Journal, rival: Journal, verb: str, live: int
+    ) -> None:
+        """Whether the journal groups its writes or not."""
+
+        async def race() -> None:
+            me, old = await driven(journal), attempt(attempt_id="old")
+            if verb in ("begin anew", "commit"):
+                await journal.begin(old, None, me)
+            fresh = [attempt(attempt_id=f"a{n}") for n in range(8)]
+            verbs: dict[str, Callable[[Journal, int], Awaitable[Reply[StepRecord]]]] = {
+                "begin": lambda store, n: store.begin(fresh[n], None, me),
+                "begin anew": lambda store, n: store.begin(fresh[n], as_seen(old), me),
+                "guarded": lambda store, n: store.begin(fresh[n], None, me, guarded=True),
+                "commit": lambda store, n: store.commit(committed(old, b"%d" % n)),
+                "put": lambda store, n: store.put(committed(fresh[n]), None, me),
+            }
+            journal.live = rival.live = live
+            calls = [verbs[verb]((journal, rival)[n % 2], n) for n in range(8)]
+            _one_wins(await asyncio.gather(*calls), await journal.step(RUN, "s"))
+
+        runner.run(race())
+
+    def test_what_was_written_is_there_for_others_and_after_reopening(
+        self, runner: asyncio.Runner, journal: Journal, rival: Journal
+    ) -> None:
+        """At once, without a further write."""
+
+        async def written() -> None:
+            me = await driven(journal)
+            await journal.begin(attempt(), None, me)
+            await journal.commit(committed(attempt()))
+            assert await rival.step(RUN, "s") == committed(attempt())
+            await journal.close()
+            await journal.open()
+            await journal.open()
+            assert await journal.step(RUN, "s") == committed(attempt())
+            assert lease_of(await journal.header(RUN)) == me
+
+        runner.run(written())
+
+    def test_closing_twice_is_fine(self, runner: asyncio.Runner, journal: Journal) -> None:
+        """Whoever owns it may close it again."""
+        runner.run(journal.close())
+        runner.run(journal.close())
+
+
+def _one_wins(replies: Sequence[Reply[Row]], now: Row | None) -> None:
+    assert now is not None
+    assert [reply.ok for reply in replies].count(True) == 1
+    assert all(reply.row == now for reply in replies if not reply.ok)
+
+
+class LeaseEdges:
+    """To the millisecond, for journals that judge leases by a clock they are given.
+
+    A subclass gives the fixtures `runner`, `clock` and `journal`, and the journal goes by the clock.
+    """
+
+    @pytest.mark.parametrize(("past_ms", "is_free"), [(-1, False), (0, False), (1, True)])
+    @pytest.mark.parametrize("by", ["create", "acquire", "renewal"])
+    def test_a_lease_is_over_a_millisecond_after_its_end(
+        self,
+        runner: asyncio.Runner,
+        journal: Journal,
+        clock: FakeClock,
+        by: str,
+        past_ms: int,
+        is_free: bool,
+    ) -> None:
+        """Not before, and not at its end, whichever verb it came from."""
+
+        async def outlived() -> None:
+            me = await driven(journal)
+            if by == "acquire":
+                clock.advance(ms=LEASE_MS + 1)
+                seen = await journal.header(RUN)
+                assert seen is not None
+                me = lease_of((await journal.acquire(seen, claim("second"))).row)
+            elif by == "renewal":
+                clock.advance(ms=LEASE_MS - 1)
+                assert (await renewed(journal, me)).ok
+            clock.advance(ms=LEASE_MS + past_ms)
+            seen = await journal.header(RUN)
+            assert seen is not None
+            assert seen.lease_until_ms == clock.now_ms() - past_ms
+            reply = await journal.acquire(seen, claim("rival"))
+            assert reply.ok is is_free
+            assert reply.row is not None
+            assert reply.row.owner == ("rival" if is_free else me.owner)
+            assert reply.row.fence == me.fence + is_free
+
+        runner.run(outlived())
+
+    def test_the_owner_may_renew_a_lease_that_is_over(
+        self, runner: asyncio.Runner, journal: Journal, clock: FakeClock
+    ) -> None:
+        """As long as nobody has taken the run over."""
+
+        async def late() -> None:
+            me = await driven(journal)
+            clock.advance(ms=3 * LEASE_MS)
+            reply = await renewed(journal, me)
+            assert reply.ok
+            seen = await journal.header(RUN)
+            assert seen is not None
+            assert seen.lease_until_ms == clock.now_ms() + LEASE_MS
+            assert not (await journal.acquire(seen, claim("rival"))).ok
+
+        runner.run(late())

@@ -1,0 +1,219 @@
+"""Faults of the protocol: what an engine or a journal could get wrong, each planted by a change of text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault, and where it shows.
+
+    Attributes:
+        file: Below the package.
+        old: The text that is right; it must be there exactly once.
+        new: What is planted instead.
+        scenario: The beginning of the names of the scenarios that catch it.
+        sql: Only on the SQL-like journal, only on the other, or on both.
+        walks: Random executions per journal, after an exhaustive search of `limit` executions per budget.
+        slow: Searched at full scale only.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    scenario: str = "3 steps"
+    sql: bool | None = None
+    walks: int = 1000
+    limit: int = 100
+    slow: bool = False
+
+
+FAULTS = (
+    Fault(
+        "begin-without-cas",
+        "journal/memory.py",
+        "if as_seen(old) != seen or (checked and",
+        "if (checked and",
+    ),
+    Fault(
+        "begin-over-higher-fence",
+        "engine/steps.py",
+        "if seen.status == STARTED and seen.fence >= drive.lease.fence and seen.attempt_id != own:",
+        "if False:",
+    ),
+    Fault(
+        "outcome-of-a-higher-fence-is-used",
+        "engine/steps.py",
+        "            if seen.fence > drive.lease.fence:\n                raise drive.fenced_by(seen)\n",
+        "",
+    ),
+    Fault(
+        "header-refusal-taken-for-the-record",
+        "engine/steps.py",
+        "            if as_seen(reply.row) == as_seen(seen):  # refused for the header, not for the record\n"
+        "                raise drive.fenced_by(reply.row)\n",
+        "",
+    ),
+    Fault(
+        "commit-without-attempt",
+        "journal/memory.py",
+        "or (old.status, old.attempt_id) != (STARTED, record.attempt_id)",
+        "or old.status != STARTED",
+    ),
+    Fault(
+        "commit-over-anything",
+        "journal/memory.py",
+        "or (old.status, old.attempt_id) != (STARTED, record.attempt_id)",
+        "",
+    ),
+    Fault(
+        "commit-forgets-own",
+        "engine/attempts.py",
+        "if not reply.ok and not is_own(reply.row, record):",
+        "if not reply.ok:",
+    ),
+    Fault(
+        "refused-commit-is-success",
+        "engine/attempts.py",
+        "if not reply.ok and not is_own(reply.row, record):",
+        "if False:",
+    ),
+    Fault(
+        "acquire-without-fence",
+        "journal/memory.py",
+        "if old is None or old.fence != seen.fence or old.status not in statuses or not free:",
+        "if old is None or old.status not in statuses or not free:",
+        scenario="3 steps",
+        walks=3000,
+    ),
+    Fault(
+        "acquire-forgets-own",
+        "engine/admission.py",
+        "    if header.owner != claim.owner:\n",
+        "    if not reply.ok:\n",
+    ),
+    Fault(
+        "create-forgets-own",
+        "engine/admission.py",
+        "return reply.row, (reply.row.owner if owned else reply.row.created_by) == creator",
+        "return reply.row, reply.ok",
+        scenario="new run",
+    ),
+    Fault(
+        "creator-takes-its-successors-lease",
+        "engine/admission.py",
+        "(reply.row.owner if owned else reply.row.created_by) == creator",
+        "reply.row.created_by == creator",
+        scenario="new run",
+    ),
+    Fault(
+        "leave-forgets-own",
+        "engine/driver.py",
+        "if header is None or not (reply.ok or own):",
+        "if header is None or not reply.ok:",
+    ),
+    Fault(
+        "leave-without-fence",
+        "journal/memory.py",
+        "not _is_mine(old, lease)\n                or old is None",
+        "old is None",
+    ),
+    Fault(
+        "renew-without-fence",
+        "journal/memory.py",
+        "if old is None or not _is_mine(old, lease):",
+        "if old is None:",
+        walks=2000,
+    ),
+    Fault(
+        "pure-overwrites",
+        "journal/memory.py",
+        '        """As begin."""\n        return await self.begin(record, seen, lease)',
+        "        self.records[record.run_id, record.step_id] = record\n        return Reply(True, record)",
+        scenario="pure step",
+    ),
+    Fault(
+        "pure-adopts-any-lower-fence",
+        "engine/pure.py",
+        "        seen = reply.row  # a late one",
+        '        return reply.row, (reply.row.output_data or b"").decode().strip(\'"\')  #',
+        scenario="reuse, zombie",
+        sql=False,
+    ),
+    Fault(
+        "pure-runs-again-over-an-earlier-life",
+        "engine/pure.py",
+        "if reply.row is not None and drive.owns(reply.row):",
+        "if True:",
+        scenario="reuse, zombie",
+        sql=False,
+    ),
+    Fault(
+        "base-fence-ignored",
+        "engine/drive.py",
+        "return record.fence > self.lease.base_fence",
+        "return True",
+        scenario="reuse, old records",
+    ),
+    Fault(
+        "retry-forgets-error",
+        "engine/attempts.py",
+        'errors = int(attempt.details().get("errors", 0)) + 1',
+        "errors = 1",
+        scenario="hopeless step",
+    ),
+    Fault(
+        "at-most-once-runs-again",
+        "engine/attempts.py",
+        "if before is not None and call.step.options.is_guarded and needs_verifying(before):",
+        "if False:",
+        scenario="at_most_once",
+    ),
+    Fault(
+        "notdone-is-trusted",
+        "engine/attempts.py",
+        "if not self.drive.has_ended(before):",
+        "if False:",
+        scenario="at_most_once",
+    ),
+    Fault(
+        "certain-of-last-owner",
+        "engine/drive.py",
+        "if self.owner_is_dead and record.fence == self.lease.fence - 1:",
+        "if self.owner_is_dead:",
+        scenario="at_most_once, stray",
+        limit=1000,
+    ),
+    Fault(
+        "doubt-is-not-inherited",
+        "engine/drive.py",
+        'if record.details().get("unsure"):',
+        "if False:",
+        scenario="at_most_once, stray",
+        limit=1000,
+    ),
+    Fault(
+        "doubt-is-not-handed-on",
+        "engine/attempts.py",
+        'kept["unsure"] = True',
+        "pass",
+        scenario="at_most_once, stray",
+        limit=1000,
+    ),
+    Fault(
+        "replaced-attempt-takes-a-new-key",
+        "engine/attempts.py",
+        "    key = seen.idempotency_key\n",
+        "    key = attempt_id\n",
+    ),
+    Fault(
+        "cancel-keeps-the-fence",
+        "journal/memory.py",
+        "status=CANCELLED,\n                    owner=None,\n                    owner_process=None,\n"
+        "                    fence=seen.fence + 1,",
+        "status=CANCELLED,",
+        scenario="cancelled",
+    ),
+)

@@ -1,0 +1,158 @@
+"""What can happen next in an execution: a call goes through, or something goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from durable_core.errors import DurableError, JournalUnavailable
+from durable_core.records import Reply, RunHeader
+from tests.concurrency.processes import Process, Request, who
+
+if TYPE_CHECKING:
+    from tests.concurrency.simulation import World
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False, slots=True)
+class Move:
+    """One thing that can happen."""
+
+    world: World
+    kind: str
+    subject: Any
+
+    def make(self) -> object:
+        """Lets it happen; gives what a trace tells of it."""
+        world = self.world
+        if self.kind in world.budget and world.budget[self.kind] > 0:
+            world.budget[self.kind] -= 1
+        told: object = getattr(self, f"_{self.kind.replace(' ', '_')}")()
+        if self.kind not in ("crash", "vanish"):
+            world.promises.check()
+        return told
+
+    def _do(self) -> object:
+        request: Request = self.subject
+        process = request.process
+        process.pending.remove(request)
+        self.world.last = process
+        if self.world.paused == process.name:
+            self.world.paused = None
+        try:
+            reply = _now(request.call())
+        except DurableError as error:  # a renewal's, raised in the process that asked
+            process.history = hash((process.history, request.number, type(error).__name__))
+            request.reply.set_exception(error)
+            return error
+        process.history = hash((process.history, request.number, _hashable(reply)))
+        self.world.promises.heard(request, reply)
+        request.reply.set_result(reply)
+        if request.writes and request.verb != "renew":
+            self.world.sent.append(request)
+        return reply
+
+    def _lost(self, why: str = "the reply was lost", waited_s: float = 0) -> object:
+        request: Request = self.subject
+        process = request.process
+        process.pending.remove(request)
+        self.world.last = process
+        reply = _now(request.call()) if request.verb != "renew" else None  # a renewal knows its reply
+        process.history = hash((process.history, request.number, why))
+        request.reply.set_exception(JournalUnavailable(why, waited_s=waited_s))
+        return reply
+
+    def _outage(self) -> object:
+        return self._lost("out of reach", 60)
+
+    def _arrive(self) -> object:
+        self.world.orphans.remove(self.subject)
+        try:
+            return _now(self.subject.call())
+        except DurableError as error:  # a renewal's: nobody waits for it any more
+            return error
+
+    def _late(self) -> object:
+        self.world.sent.remove(self.subject)
+        return _now(self.subject.call())
+
+    def _crash(self) -> object:
+        self.world.dead.add(self.subject.name)
+        return self._vanish()
+
+    def _vanish(self) -> object:
+        process: Process = self.subject
+        process.alive = False
+        self.world.orphans += [request for request in process.pending if request.writes]
+        process.pending.clear()
+        return None
+
+    def _renewal(self) -> object:
+        process, held = self.subject
+        token = who.set(process)
+        try:
+            asked_at_ms = process.clock.boot_ms()
+            reply: Reply[RunHeader] = self.world.journal.open_renewer().renew(held.lease, held.lease_ms)
+            if reply.ok:
+                held.lengthened(asked_at_ms)
+            held.told(reply)
+        finally:
+            who.reset(token)
+        process.history = hash((process.history, "renewal", reply))
+        if held.lost is not None and held in process.held:
+            process.held.remove(held)
+        return reply
+
+    def _alarm(self) -> object:
+        process, alarm = self.subject
+        process.history = hash((process.history, "alarm", len(process.world.loop.alarms)))
+        self.world.loop.fire(alarm)
+        return None
+
+    def _lease_over(self) -> object:
+        header = self.world.header()
+        assert header is not None
+        to = header.lease_until_ms + 1
+        for clock in (self.world.clock, *(process.clock for process in self.world.processes)):
+            clock.advance(ms=max(0, to - clock.now_ms()))
+        self.world.paused = header.owner_process
+        return None
+
+    _pause = _lease_over
+
+    def _skew(self) -> object:
+        """As a pause that the paused process's clock knows nothing of."""
+        header = self.world.header()
+        assert header is not None
+        to = header.lease_until_ms + 1
+        others = [p.clock for p in self.world.processes if p.name != header.owner_process]
+        for clock in (self.world.clock, *others):
+            clock.advance(ms=max(0, to - clock.now_ms()))
+        self.world.paused = header.owner_process
+        return None
+
+    def __str__(self) -> str:
+        subject = self.subject
+        if isinstance(subject, tuple):
+            subject = subject[0]
+        if isinstance(subject, Process):
+            subject = subject.name
+        return f"{'' if self.kind == 'do' else self.kind + ': '}{subject}"
+
+
+def _now(call: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that doesn't wait."""
+    try:
+        call.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise AssertionError("the memory journal waited")
+
+
+def _hashable(reply: object) -> object:
+    if isinstance(reply, list):
+        return tuple(_hashable(item) for item in reply)
+    return reply

@@ -1,0 +1,123 @@
+"""What has to hold in every execution, checked as it goes on."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from durable_core.journal.base import Lease
+from durable_core.journal.memory import MemoryJournal
+from durable_core.records import COMMITTED, COMPLETED, SKIPPED, Reply, RunHeader, StepRecord
+from tests.concurrency.traces import brief
+
+if TYPE_CHECKING:
+    from tests.concurrency.processes import Process, Request
+    from tests.concurrency.simulation import Scenario
+
+RUN = "r"
+
+
+class Violation(Exception):
+    """A promise is broken."""
+
+
+class Promises:
+    """The promises of one execution.
+
+    Args:
+        scenario: What is allowed.
+        journal: What has become of the run.
+    """
+
+    def __init__(self, scenario: Scenario, journal: MemoryJournal) -> None:
+        self.scenario, self.journal = scenario, journal
+        self.settled: dict[str, StepRecord] = {}
+        self.ended: RunHeader | None = None
+        self.bodies: dict[str, list[tuple[str, int]]] = {}
+        self.keys: dict[str, set[str]] = {}
+
+    def check(self) -> None:
+        """After each write."""
+        header = self.journal.headers.get(RUN)
+        base = header.base_fence if header is not None else 0
+        for step_id, record in self.settled.items():
+            now = self.journal.records.get((RUN, step_id))
+            if now != record:
+                raise Violation(f"a settled record changed: {brief(record)} became {brief(now)}")
+        for (_, step_id), record in self.journal.records.items():
+            if record.status in (COMMITTED, SKIPPED) and record.fence > base and header is not None:
+                self.settled[step_id] = record
+        if self.ended is not None and header != self.ended:
+            raise Violation(f"an ended run changed: {brief(self.ended)} became {brief(header)}")
+        if self.scenario.has_ended(header):
+            self.ended = header
+
+    def ran(self, name: str, by: str, fence: int, key: str) -> None:
+        """A body has its effect now."""
+        bodies = self.bodies.setdefault(name, [])
+        bodies.append((by, fence))
+        header = self.journal.headers.get(RUN)
+        owners = header.fence - header.base_fence if header is not None else 0
+        most = 1 if name in self.scenario.once else owners + self.scenario.extra
+        if len(bodies) > most:
+            raise Violation(f"the body of {name} ran {len(bodies)} times: {bodies}; allowed are {most}")
+        keys = self.keys.setdefault(name, set())
+        keys.add(key)
+        if len(keys) > 1:
+            raise Violation(f"the body of {name} ran under {len(keys)} idempotency keys")
+
+    def heard(self, request: Request, reply: object) -> None:
+        """A process gets this reply, and has to draw its conclusions."""
+        process = request.process
+        if not isinstance(reply, Reply):
+            return
+        if request.verb in ("create", "acquire"):
+            if isinstance(reply.row, RunHeader) and reply.row.owner_process == process.name:
+                process.fence = process.knows = reply.row.fence
+                process.acquired = True
+            return
+        asked = request.what[0] if request.what else None
+        if isinstance(asked, Lease) and not asked.owner.startswith(f"{process.name}."):
+            raise Violation(f"{process.name} drives with the lease of {asked.owner}")
+        if request.verb in ("begin", "put") and isinstance(asked, StepRecord):
+            record = asked
+            if record.fence != process.fence:
+                raise Violation(f"{process.name} owns fence {process.fence}, and writes under {record.fence}")
+            if request.knew > record.fence:
+                raise Violation(f"{process.name} goes on, although it was told of fence {request.knew}")
+            refused = () if reply.ok else (request.verb, record.step_id, reply.row)
+            if refused and refused == process.refused:
+                raise Violation(f"{process.name} asks again, as if it had learned nothing from the refusal")
+            process.refused = refused
+        process.knows = max(process.knows, getattr(reply.row, "fence", 0))
+
+    def give_way(self, process: Process) -> None:
+        """The process was fenced: was it not the rightful owner?"""
+        header = self.journal.headers.get(RUN)
+        if header is not None and header.fence == process.fence:
+            raise Violation(f"{process.name} was fenced, although nobody has taken over since")
+
+    def judge(self, processes: list[Process]) -> None:
+        """At the end of an execution."""
+        header = self.journal.headers.get(RUN)
+        allowed = (*self.scenario.may_end, *((COMPLETED,) if self.scenario.may_complete else ()))
+        if header is None or header.status not in allowed:
+            raise Violation(f"the run was left {brief(header)}")
+        if header.status != COMPLETED:
+            return
+        records = [self.journal.records.get((RUN, name)) for name in self.scenario.steps]
+        outputs = []
+        for record in records:
+            if (
+                record is None
+                or record.status not in (COMMITTED, SKIPPED)
+                or record.fence <= header.base_fence
+            ):
+                raise Violation(f"the run is COMPLETED with {brief(record)}")
+            outputs.append(json.loads(record.output_data or b"null"))
+        said = json.loads(header.output_data or b"null")
+        if said != outputs:
+            raise Violation(f"the run's output is {said}, its steps' are {outputs}")
+        for process in processes:
+            if process.outcome is not None and process.outcome != said:
+                raise Violation(f"{process.name} was told {process.outcome}, the run's output is {said}")

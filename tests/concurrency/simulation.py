@@ -1,0 +1,290 @@
+"""Real executors on one memory journal, in simulated processes: calls wait until a chooser lets them through.
+
+One execution is one list of choices. At each moment the moves are: any pending call of a live process; and,
+as far as the budget goes, its reply is lost; its process dies; a copy of an earlier request arrives late; the
+lease runs out while its owner is paused; a deadline comes; a renewal. What moves there are depends on nothing
+but the choices before, so the same choices give the same execution.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from durable_core import DurableWorkflowExecutor
+from durable_core.blobs.memory import MemoryBlobs
+from durable_core.errors import JournalUnavailable
+from durable_core.journal.memory import MemoryJournal
+from durable_core.records import ENDED, FAILED, RunHeader, StepRecord
+from durable_core.store import Store
+from durable_core.testing.fake_clock import FakeClock
+from durable_core.testing.scheduled_journal import ScheduledJournal
+from durable_core.testing.stepped_loop import SteppedLoop
+from tests.concurrency.moves import Move
+from tests.concurrency.processes import Process, Request, ScheduledRenewals, who
+from tests.concurrency.promises import RUN, Promises, Violation
+
+T = TypeVar("T")
+LEASE_S = 30.0
+MOST_MOVES = 400
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """Who does what, and what is allowed to come of it.
+
+    Attributes:
+        prepare: Makes the rows at the beginning, and the processes.
+        steps: Whose outputs, in this order, are the run's.
+        budgets: The faults of each exhaustive search; a random walk has the most of each.
+        once: Steps whose body runs at most once.
+        extra: Bodies beyond one per owner: a step's own retries, or a zombie's.
+        may_end: How else the run may end.
+        may_complete: Whether it may end COMPLETED.
+        resumes: Whether a FAILED run is resumed.
+    """
+
+    name: str
+    prepare: Callable[[World], None]
+    steps: tuple[str, ...]
+    budgets: tuple[dict[str, int], ...]
+    once: tuple[str, ...] = ()
+    extra: int = 0
+    may_end: tuple[str, ...] = ()
+    may_complete: bool = True
+    resumes: bool = False
+
+    def has_ended(self, header: RunHeader | None) -> bool:
+        """Whether nobody has anything more to do."""
+        return (
+            header is not None and header.status in ENDED and not (self.resumes and header.status == FAILED)
+        )
+
+
+class World:
+    """One execution.
+
+    Args:
+        scenario: Who does what.
+        sql: Whether `begin` checks the header always, as SQL stores do.
+        budget: How often each fault may happen.
+        choose: Picks one of the moves.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        sql: bool,
+        budget: dict[str, int],
+        choose: Callable[[World, list[Move]], int],
+    ) -> None:
+        self.scenario, self.choose = scenario, choose
+        self.budget = Counter(budget)
+        self.clock = FakeClock()
+        self.journal = MemoryJournal(self.clock, checks_header=sql)
+        self.blobs = MemoryBlobs()
+        self.processes: list[Process] = []
+        self.dead: set[str] = set()
+        self.last: Process | None = None
+        self.paused: str | None = None
+        self.sent: list[Request] = []
+        self.orphans: list[Request] = []
+        self.promises = Promises(scenario, self.journal)
+        self.trace: list[tuple[Move, object]] = []
+        self.closing = False
+        self.unheard: list[str] = []
+        self.loop = SteppedLoop(self._next, lambda func: self.gate("renew", (), lambda: _called(func)))
+        self.loop.set_exception_handler(self._on_unheard)
+
+    # ---- Processes ----
+
+    def process(self, name: str, does: Callable[[Process], Coroutine[Any, Any, None]]) -> Process:
+        """Adds a process that does this."""
+        process = Process(name, self)
+        journal = ScheduledJournal(self.journal, self.gate)
+        executor = DurableWorkflowExecutor(
+            Store("memory://", journal, self.blobs),
+            lease_s=LEASE_S,
+            clock=process.clock,
+            run_crash_limit=100,
+        )
+        renewals = ScheduledRenewals(journal, process.clock)
+        executor._tools = replace(executor._tools, renewals=renewals)
+        process.executor = executor
+        token = who.set(process)
+        process.task = self.loop.create_task(does(process), name=name)
+        who.reset(token)
+        self.processes.append(process)
+        return process
+
+    def header(self) -> RunHeader | None:
+        return self.journal.headers.get(RUN)
+
+    # ---- Calls ----
+
+    async def gate(
+        self, verb: str, what: tuple[object, ...], call: Callable[[], Coroutine[Any, Any, T]]
+    ) -> T:
+        return await self._wait(verb, what, call, None)
+
+    async def when(self, verb: str, condition: Callable[[], bool]) -> None:
+        """Waits for a condition, which costs nothing and can't fail."""
+        await self._wait(verb, (), _nothing, condition)
+
+    async def _wait(
+        self,
+        verb: str,
+        what: tuple[object, ...],
+        call: Callable[[], Coroutine[Any, Any, T]],
+        condition: Callable[[], bool] | None,
+    ) -> T:
+        process = who.get()
+        if process is None:
+            return await call()
+        if self.closing or not process.alive:
+            raise JournalUnavailable("the execution is over", waited_s=60)
+        process.requests += 1
+        reply: asyncio.Future[T] = self.loop.create_future()
+        knew = process.knows
+        if what and isinstance(
+            what[0], StepRecord
+        ):  # asked again after a lost reply, it is the same decision
+            knew = process.knew.setdefault(what[0].attempt_id, knew)
+        process.pending.append(Request(process, process.requests, verb, what, call, reply, condition, knew))
+        return await reply
+
+    def _on_unheard(self, _: object, context: dict[str, Any]) -> None:
+        """The loop tells of an exception that nobody looked at; at the end of an execution that is right."""
+        if not self.closing:
+            self.unheard.append(f"{context['message']}: {context.get('exception')!r}")
+
+    def _next(self) -> None:
+        """Nothing can go on: one move."""
+        if self.closing:
+            self.loop.stop()
+            return
+        if len(self.trace) > MOST_MOVES:
+            raise Violation(f"no end after {MOST_MOVES} moves")
+        if self.unheard:
+            raise Violation(self.unheard[0])
+        for process in self.processes:
+            if process.task is not None and process.task.done() and (error := process.task.exception()):
+                raise error
+        moves = self.moves()
+        if not moves:
+            self.loop.stop()
+            return
+        move = moves[self.choose(self, moves)]
+        self.trace.append((move, None))
+        reply = move.make()
+        self.trace[-1] = (move, reply)
+
+    def moves(self) -> list[Move]:
+        """What can happen now: first the calls of who went on last, of a paused process last."""
+        found: list[Move] = []
+        ready = [
+            request
+            for process in self.processes
+            for request in self._pending(process)
+            if request.condition is None or request.condition()
+        ]
+        ready.sort(key=lambda r: (r.process.name == self.paused, r.process is not self.last))
+        found += [Move(self, "do", request) for request in ready]
+        found += [
+            Move(self, "arrive", request)
+            for request in self.orphans
+            if request.verb != "renew" or request.process.alive  # a renewal tells its process what came of it
+        ]
+        for request in ready:
+            if request.condition is None and request.verb != "body":
+                if request.writes and request.verb != "renew":
+                    found += self._fault("lost", request)
+                found += self._fault("outage", request)
+        drivers = [process for process in self.processes if process.alive and process.drives]
+        for process in dict.fromkeys(r.process for r in ready if r.condition is None):
+            if drivers != [process]:  # somebody has to be left who could keep the promises
+                found += self._fault("crash", process)
+                found += self._fault("vanish", process)
+        for request in self.sent:
+            found += self._fault("late", request)
+        for process in self.processes:
+            if process.alive:
+                for held in process.held:
+                    found += self._fault("renewal", (process, held))
+        for alarm in self.loop.pending_alarms():
+            owner = alarm._context.get(who) if alarm._context is not None else None
+            if owner is not None and owner.alive:
+                found += self._fault("alarm", (owner, alarm))
+        header = self.header()
+        if header is not None and header.owner is not None:
+            clocks = [self.clock, *(process.clock for process in drivers)]
+            if not ready and any(header.lease_until_ms >= clock.now_ms() for clock in clocks):
+                found.append(Move(self, "lease over", header.owner_process))
+            elif header.lease_until_ms >= self.clock.now_ms() and header.owner_process not in self.dead:
+                found += self._fault("pause", header.owner_process)
+                found += self._fault("skew", header.owner_process)
+        return found
+
+    def _pending(self, process: Process) -> list[Request]:
+        """Its calls; one whose caller was cancelled meanwhile may still arrive, or not."""
+        if not process.alive:
+            return []
+        for request in [request for request in process.pending if request.reply.done()]:
+            process.pending.remove(request)
+            if request.writes:
+                self.orphans.append(request)
+        return process.pending
+
+    def _fault(self, kind: str, subject: Any) -> list[Move]:
+        return [Move(self, kind, subject)] if self.budget[kind] > 0 else []
+
+    def key(self) -> int:
+        """A hash of all that the future depends on."""
+        now = self.clock.now_ms()
+        return hash(
+            (
+                tuple(self.journal.headers.values()),
+                tuple(sorted(self.journal.records.items())),
+                tuple((p.history, p.alive, p.clock.now_ms() - now) for p in self.processes),
+                tuple(sorted(self.budget.items())),
+                tuple(sorted((r.process.name, r.number) for r in self.orphans)),
+                tuple((r.process.name, r.number) for r in self.sent) if self.budget["late"] else (),
+            )
+        )
+
+    # ---- The whole ----
+
+    def run(self) -> None:
+        """Runs to the end, and judges it.
+
+        Raises:
+            Violation: A promise is broken.
+        """
+        try:
+            self.scenario.prepare(self)
+            self.loop.run_forever()
+            self.promises.judge(self.processes)
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        """Lets what is left of the processes end without a trace."""
+        self.closing = True
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.run_forever()
+        for process in self.processes:
+            if process.task is not None and process.task.done() and not process.task.cancelled():
+                process.task.exception()
+        self.loop.close()
+
+
+async def _nothing() -> Any:
+    return None
+
+
+async def _called(func: Callable[[], T]) -> T:
+    return func()
