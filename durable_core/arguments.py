@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from math import inf, isfinite
+from typing import Final, TypeGuard
 
 from durable_core.errors import UsageError
+
+_SHOWN: Final = 60
 
 
 def check_number(name: str, value: object, *, least: float, most: float = inf, above: bool = False) -> None:
@@ -20,12 +23,11 @@ def check_number(name: str, value: object, *, least: float, most: float = inf, a
     Raises:
         UsageError: It is no number, or out of range.
     """
-    numeric = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-    if not numeric or not (least < value if above else least <= value) or value > most:  # type: ignore[operator]
+    if not _is_finite(value) or not (least < value if above else least <= value) or value > most:
         told = f"a finite number {'above' if above else 'from'} {least:g}" + (
             f" to {most:g}" if most < inf else ""
         )
-        raise UsageError(f"{name}={value!r} must be {told}")
+        raise UsageError(f"{name}={_shown(value)} must be {told}")
 
 
 def check_count(name: str, value: object, *, least: int = 1) -> None:
@@ -35,4 +37,22 @@ def check_count(name: str, value: object, *, least: int = 1) -> None:
         UsageError: As it says.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise UsageError(f"{name}={value!r} must be a whole number from {least}")
+        raise UsageError(f"{name}={_shown(value)} must be a whole number from {least}")
+
+
+def _is_finite(value: object) -> TypeGuard[float]:
+    """Whether it is a number that a float can hold."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        return isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # Python doesn't write out integers of thousands of digits
+        return "(a number too large to show)"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 __all__ = [
+    "ATOMS",
     "MAX_DEPTH",
     "adapter_for",
     "canonical",

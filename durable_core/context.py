@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import uuid
+import warnings
 from collections.abc import Coroutine
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from durable_core.clock import epoch_ms
-from durable_core.errors import AmbiguousStep, BranchHalted, UsageError
+from durable_core.errors import UsageError
 from durable_core.identity import check_id
 from durable_core.log import get_logger
+from durable_core.scope import Scope, calling_task
 from durable_core.workflow import step_of
 
 if TYPE_CHECKING:
@@ -29,83 +30,6 @@ A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
-
-
-class Halt:
-    """Shared by the branches of one `parallel`: set when one of them fails.
-
-    Args:
-        outer: Of the branches around them.
-    """
-
-    __slots__ = ("_set", "outer")
-
-    def __init__(self, outer: Halt | None) -> None:
-        self.outer = outer
-        self._set = False
-
-    def set(self) -> None:
-        """From now on the branches begin nothing more."""
-        self._set = True
-
-    def is_set(self) -> bool:
-        """Whether these branches, or ones around them, are halted."""
-        return self._set or (self.outer is not None and self.outer.is_set())
-
-
-class Scope:
-    """A namespace of step ids inside a run.
-
-    Args:
-        path: What its step ids begin with: empty for the root, else `branch/`.
-        halt: Of the `parallel` that it is a branch of.
-    """
-
-    __slots__ = ("_callers", "_counts", "_ordinal", "drawn", "halt", "last_at", "path")
-
-    def __init__(self, path: str = "", halt: Halt | None = None) -> None:
-        self.path = path
-        self.halt = halt
-        self.last_at: str | None = None  # committed_at of the last step that returned
-        self.drawn = 0
-        self._ordinal = 0
-        self._counts: dict[str, int] = {}
-        self._callers: dict[str, object] = {}
-
-    def allot(self, name: str, caller: object) -> tuple[str, int]:
-        """The id and index of the call that is being made.
-
-        Args:
-            name: Of the step, or of a branch with its `/`.
-            caller: The task or thread that makes it.
-
-        Raises:
-            AmbiguousStep: Another caller used this name first, so that order would decide which call is
-                which.
-        """
-        count = self._counts.get(name, 0) + 1
-        if count == 1:
-            self._callers[name] = caller
-        elif self._callers[name] is not caller:
-            raise AmbiguousStep(
-                f"{self.path + name!r} is called from two tasks or threads: order would decide identity",
-                remedy="Make the calls in one task (awaiting may overlap), give them names of their own,"
-                " or use ctx.branch for concurrent parts and ctx.map for many items",
-            )
-        self._counts[name] = count
-        index = self._ordinal
-        self._ordinal = index + 1
-        return f"{self.path}{name}" if count == 1 else f"{self.path}{name}#{count}", index
-
-    def allot_branch(self, name: str, caller: object) -> Scope:
-        """The scope of a branch that is being called."""
-        path, _ = self.allot(name, caller)
-        return Scope(f"{path}/", self.halt)
-
-    def check(self) -> None:
-        """Raises where a sibling branch has failed."""
-        if self.halt is not None and self.halt.is_set():
-            raise BranchHalted(f"a sibling of {self.path!r} has failed")
 
 
 class Engine(Protocol):
@@ -131,7 +55,7 @@ class Engine(Protocol):
         """Whether recorded steps are left that the workflow has not come to."""
         ...
 
-    async def join(self, scope: Scope, branches: tuple[Branch[Any], ...]) -> list[Any]:
+    async def join(self, scope: Scope, branches: tuple[Branch[Any], ...], caller: object) -> list[Any]:
         """Runs branches side by side, until each has ended or stands at a step boundary."""
         ...
 
@@ -168,16 +92,28 @@ class Verbs:
         return datetime.fromtimestamp(millis / 1000, UTC)
 
     def random(self) -> float:
-        """A number from 0 to 1 that depends on the run, the scope and how many were drawn before."""
+        """A number from 0 to 1 that depends on the run, the scope and how many were drawn before.
+
+        Raises:
+            AmbiguousStep: Another task draws in this scope, too.
+        """
         return random.Random(self._draw()).random()
 
     def uuid4(self) -> uuid.UUID:
-        """A UUID that depends on the run, the scope and how many were drawn before."""
+        """A UUID that depends on the run, the scope and how many were drawn before.
+
+        Raises:
+            AmbiguousStep: Another task draws in this scope, too.
+        """
         return uuid.UUID(bytes=self._draw()[:16], version=4)
 
     def _draw(self) -> bytes:
-        self._scope.drawn += 1
-        return sha256(f"{self.run_id}\n{self._scope.path}\n{self._scope.drawn}".encode()).digest()
+        number = self._scope.draw(self._caller())
+        return sha256(f"{self.run_id}\n{self._scope.path}\n{number}".encode()).digest()
+
+    def _caller(self) -> object:
+        """Who calls a verb: the task, or the thread."""
+        return calling_task()
 
 
 class Branch(Coroutine[Any, Any, R]):
@@ -193,6 +129,7 @@ class Branch(Coroutine[Any, Any, R]):
         self.name = scope.path[:-1]
         self._start = start
         self._started: Coroutine[Any, Any, R] | None = None
+        self._closed = False
 
     def send(self, value: Any, /) -> Any:
         """As of coroutines."""
@@ -208,8 +145,14 @@ class Branch(Coroutine[Any, Any, R]):
 
     def close(self) -> None:
         """As of coroutines."""
+        self._closed = True
         if self._started is not None:
             self._started.close()
+
+    def __del__(self) -> None:
+        """Warns, as coroutines do."""
+        if self._started is None and not self._closed:
+            warnings.warn(f"branch {self.name!r} was never awaited", RuntimeWarning, stacklevel=2)
 
     def __await__(self) -> Generator[Any, Any, R]:
         """Runs the branch in the current task."""
@@ -321,27 +264,25 @@ class Context(Verbs):
         Raises:
             BranchFailed: Names the branch; what it raised is chained.
         """
-        for branch in branches:
-            if not isinstance(branch, Branch):
-                raise UsageError(
-                    f"{branch!r} is no branch", remedy="Write ctx.parallel(ctx.branch(fn, …), …)"
-                )
-        return tuple(await self._engine.join(self._scope, branches))
+        check_branches(branches)
+        try:
+            return tuple(await self._engine.join(self._scope, branches, calling_task()))
+        finally:
+            for branch in branches:
+                branch.close()
 
 
-def calling_task() -> object:
-    """The task that calls a verb.
+def check_branches(branches: tuple[object, ...]) -> None:
+    """Refuses what can't be joined.
 
     Raises:
-        UsageError: It is called in a thread without an event loop.
+        UsageError: Something is no branch, or given twice.
     """
-    try:
-        return asyncio.current_task()
-    except RuntimeError as error:
-        raise UsageError(
-            "a verb of an async workflow was called in another thread",
-            remedy="Call it in the workflow's own tasks, or write the workflow as `def` with a SyncContext",
-        ) from error
+    for number, branch in enumerate(branches):
+        if not isinstance(branch, Branch):
+            raise UsageError(f"{branch!r} is no branch", remedy="Write ctx.parallel(ctx.branch(fn, …), …)")
+        if branch in branches[:number]:
+            raise UsageError(f"branch {branch.name!r} is given twice", remedy="Call ctx.branch once for each")
 
 
 def branch_name(fn: Callable[..., Any]) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from durable_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 
 class RunInfo(NamedTuple):
@@ -33,6 +36,15 @@ class StepInfo(NamedTuple):
     attempt: int
     idempotency_key: str
     step_index: int
+
+    @property
+    def log(self) -> FilteringBoundLogger:
+        """A logger whose lines name the run and this step, also in a thread that the step has started."""
+        from durable_core.log import get_logger  # when asked for: that module reads this one
+
+        return get_logger("durable_core.step").bind(
+            run_id=self.run_id, fence=self.fence, step_id=self.step_id, attempt=self.attempt
+        )
 
 
 here: ContextVar[RunInfo | StepInfo | None] = ContextVar("durable_core.here", default=None)

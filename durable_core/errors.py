@@ -201,6 +201,7 @@ class BranchFailed(DurableError):
 
     Attributes:
         branch: The first branch that failed, as step ids begin with it.
+        join_id: The id under which the failed join is recorded.
     """
 
     code = "BRANCH_FAILED"
@@ -208,6 +209,7 @@ class BranchFailed(DurableError):
     def __init__(self, run_id: str, branch: str, message: str) -> None:
         super().__init__(f"branch {branch!r} failed: {message}", run_id=run_id)
         self.branch = branch
+        self.join_id: str | None = None
 
 
 class CrashLimitReached(StepFailed):

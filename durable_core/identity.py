@@ -105,6 +105,15 @@ def fingerprint(fn: Callable[..., Any]) -> str:
     return hashlib.sha256(text).hexdigest()
 
 
+def _argument(path: str) -> str:
+    """The argument that a path inside (step_id, args, kwargs) is of, as a caller would call it."""
+    positional = re.match(r"\[1\]\[(\d+)\]", path)
+    if positional:
+        return f"argument {int(positional[1]) + 1}"
+    named = re.match(r"\[2\](?:\.(\w+)|\['(\w+)'\])", path)
+    return f"argument {named[1] or named[2]!r}" if named else "an argument"
+
+
 def _code_bytes(code: CodeType) -> bytes:
     """What a code object does: without addresses, line numbers or file names."""
     parts = [code.co_code, repr((code.co_names, code.co_varnames)).encode()]

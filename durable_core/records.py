@@ -36,6 +36,8 @@ STEP_STATUSES: Final = (STARTED, COMMITTED, SKIPPED, FAILED)
 ACTIVE: Final = (PENDING, RUNNING, SUSPENDED)
 ENDED: Final = (COMPLETED, FAILED, CANCELLED)
 
+JOIN_KIND: Final = "join"  # of the record of a `parallel` that failed: no step, and not shown as one
+
 MAX_ATTEMPTS_KEPT: Final = 10
 
 
@@ -57,7 +59,7 @@ class StepRecord(NamedTuple):
         crashes: How many of those starts ended with the death of the process.
         attempt_id: Random, new with each start.
         fence: Of the owner that wrote the record last.
-        kind: step, map, sleep or event.
+        kind: step, map, sleep, event; join, of a `parallel` that failed.
         output_size: Raw bytes.
         error: JSON of an `ErrorInfo`: of the outcome FAILED, or of the last attempt that raised.
         detail: JSON: `errors` (attempts of this budget that raised), `retry_at_ms`; `interrupted`,
@@ -134,6 +136,8 @@ class RunHeader:
         due_at_ms: When a worker should next look at the run.
         wake_count: How often the run was woken.
         crashes: Takeovers from dead owners that had finished nothing, in a row.
+        gone: JSON: the fences of owners that never released the run, each with whether its process is dead
+            for certain; the last 50.
         counts: JSON: steps by status, written when the run ends or is released.
         error: JSON: an error's code, type, message, traceback, and `steps`: ids of the failures that ended
             the run.
@@ -158,6 +162,7 @@ class RunHeader:
     due_at_ms: int = 0
     wake_count: int = 0
     crashes: int = 0
+    gone: str | None = None
     output_hash: str | None = None
     output_data: bytes | None = None
     output_ref: str | None = None

@@ -5,7 +5,19 @@ from __future__ import annotations
 import functools
 import inspect
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar, get_args, overload
+from types import MethodType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    get_args,
+    overload,
+)
 
 from typing_extensions import TypedDict, Unpack
 
@@ -21,6 +33,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
@@ -127,6 +140,18 @@ class Step(Generic[P, R_co]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Calls the function, without a checkpoint."""
         return self.fn(*args, **kwargs)
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Step[P, R_co]: ...
+
+    @overload
+    def __get__(self: Step[Concatenate[Any, Q], R], instance: object, owner: type) -> Step[Q, R]: ...
+
+    def __get__(self, instance: object, owner: type) -> Step[..., Any]:
+        """The step itself, or, on a method, that of the bound method."""
+        if instance is None:
+            return self
+        return Step(MethodType(self.fn, instance), self.options)
 
     def with_options(self, **options: Unpack[StepChanges]) -> Step[P, R_co]:
         """The same step with some options changed, for one call.

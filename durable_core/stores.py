@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote_to_bytes, urlsplit
 
 from durable_core.blobs.filesystem import FilesystemBlobs
 from durable_core.blobs.memory import MemoryBlobs
@@ -22,6 +23,9 @@ DEFAULT_URL: Final = "sqlite:///durable.db"
 BACKENDS: Final = ("sqlite", "postgres", "dynamodb", "s3", "memory")
 _SCHEMES: Final = {"postgres": "postgresql", "s3": "dynamodb"}
 _COMING: Final = ("postgresql", "dynamodb")
+_LONGEST_SUFFIX: Final = "-journal"  # of the files that SQLite and the blob store put beside it
+_UNUSABLE: Final = (errno.ENAMETOOLONG, errno.ELOOP)
+_SHOWN: Final = 120
 
 
 def store_url(store: str | None, db_path: str | os.PathLike[str] | None, backend: str | None) -> str:
@@ -38,6 +42,11 @@ def store_url(store: str | None, db_path: str | os.PathLike[str] | None, backend
     if backend is not None and backend not in BACKENDS:
         raise UsageError(f"unknown backend {backend!r}", remedy=f"Use one of: {', '.join(BACKENDS)}")
     if store is not None:
+        if not isinstance(store, str):
+            raise UsageError(
+                f"store= is a {type(store).__name__}",
+                remedy="Give a URL such as sqlite:///runs.db, or a Store",
+            )
         if db_path is not None:
             raise UsageError("both store= and db_path= name a store", remedy="Give one of them")
         return _of_backend(store, backend)
@@ -47,9 +56,11 @@ def store_url(store: str | None, db_path: str | os.PathLike[str] | None, backend
                 f"db_path= belongs to SQLite, not to backend={backend!r}",
                 remedy=f"Name the store by URL: store= or {STORE_VARIABLE}",
             )
+        if not isinstance(db_path, str | bytes | os.PathLike):
+            raise UsageError(f"db_path= is a {type(db_path).__name__}", remedy="Give a path")
         if not os.fspath(db_path):
             raise UsageError("db_path is empty", remedy="Name a file")
-        return f"sqlite:///{quote(os.fspath(db_path))}"
+        return f"sqlite:///{quote(_bytes_of(db_path))}"
     found = os.environ.get(STORE_VARIABLE)
     if found:
         return _of_backend(found, backend)
@@ -87,14 +98,41 @@ def open_store(url: str, clock: Clock | None = None) -> Store:
         )
     if scheme == "memory":
         return Store("memory://", MemoryJournal(clock), MemoryBlobs())
-    path = unquote(parts.path)[1:] if not parts.netloc else ""
+    path = os.fsdecode(unquote_to_bytes(_bytes_of(parts.path)))[1:] if not parts.netloc else ""
     if not path:
         raise UsageError(
             f"{url!r} names no SQLite file",
             remedy="Write sqlite:///runs.db, or sqlite:////absolute/path/runs.db",
         )
-    journal = SqliteJournal(Path(path), clock)
+    journal = _sqlite_journal(path, clock)
     return Store(f"sqlite:///{path}", journal, FilesystemBlobs(Path(f"{journal.path}.blobs")))
+
+
+def _sqlite_journal(path: str, clock: Clock | None) -> SqliteJournal:
+    """Of a file that can have this name; whether it may be opened is seen when it is."""
+    try:
+        journal = SqliteJournal(Path(path), clock)
+    except (ValueError, RuntimeError, OSError) as error:  # a null byte, a lone surrogate; a loop of links
+        raise _no_name(path, str(error)) from error
+    try:
+        os.lstat(f"{journal.path}{_LONGEST_SUFFIX}")
+    except OSError as error:
+        if error.errno in _UNUSABLE:
+            raise _no_name(path, error.strerror or str(error)) from error
+    return journal
+
+
+def _bytes_of(path: str | os.PathLike[str]) -> bytes:
+    """The name as the file system has it: it needn't be UTF-8."""
+    try:
+        return os.fsencode(path)
+    except UnicodeEncodeError as error:
+        raise _no_name(os.fspath(path), error.reason) from error
+
+
+def _no_name(path: str, reason: str) -> UsageError:
+    shown = path if len(path) <= _SHOWN else f"{path[:_SHOWN]}…"
+    return UsageError(f"{shown!r} can't be the name of a SQLite file: {reason}", remedy="Name another file")
 
 
 def _of_backend(url: str, backend: str | None) -> str:

@@ -7,12 +7,14 @@ import contextvars
 import threading
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
-from durable_core.context import Branch, Engine, Scope, Verbs, branch_name
-from durable_core.errors import RunningLoop, UsageError
+from durable_core.context import Branch, Engine, Verbs, branch_name, check_branches
+from durable_core.errors import RunningLoop
 from durable_core.workflow import step_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+
+    from durable_core.scope import Scope
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,9 +44,7 @@ class SyncContext(Verbs):
 
     def step(self, fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:
         """Runs a function once and for all, as `Context.step`; gives its output."""
-        return self._wait(
-            self._engine.call(self._scope, step_of(fn), args, kwargs, threading.current_thread())
-        )
+        return self._wait(self._engine.call(self._scope, step_of(fn), args, kwargs, self._caller()))
 
     @overload
     def step_if(
@@ -58,7 +58,7 @@ class SyncContext(Verbs):
 
     def step_if(self, condition: bool, fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:
         """A step that is recorded as SKIPPED if the condition is false, as `Context.step_if`."""
-        step, caller = step_of(fn), threading.current_thread()
+        step, caller = step_of(fn), self._caller()
         return self._wait(
             self._engine.call(self._scope, step, args, kwargs, caller, condition=bool(condition))
         )
@@ -74,7 +74,7 @@ class SyncContext(Verbs):
             args: Its arguments.
             kwargs: The same.
         """
-        scope = self._scope.allot_branch(branch_name(fn), threading.current_thread())
+        scope = self._scope.allot_branch(branch_name(fn), self._caller())
         context = SyncContext(self._engine, scope, self._loop)
 
         async def run() -> R:
@@ -100,12 +100,16 @@ class SyncContext(Verbs):
         Raises:
             BranchFailed: Names the branch; what it raised is chained.
         """
-        for branch in branches:
-            if not isinstance(branch, Branch):
-                raise UsageError(
-                    f"{branch!r} is no branch", remedy="Write ctx.parallel(ctx.branch(fn, …), …)"
-                )
-        return tuple(self._wait(self._engine.join(self._scope, branches)))
+        check_branches(branches)
+        try:
+            return tuple(self._wait(self._engine.join(self._scope, branches, self._caller())))
+        finally:
+            for branch in branches:
+                branch.close()
+
+    def _caller(self) -> object:
+        """The thread that calls a verb."""
+        return threading.current_thread()
 
     def _wait(self, verb: Coroutine[Any, Any, R]) -> R:
         if _running_loop() is self._loop:  # waiting here would stop what is waited for

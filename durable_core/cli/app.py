@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _EPILOG: Final = (
     "Exit codes: 0 done, 1 run failed, 2 usage, 3 not found, 4 busy, 5 not finished, 6 corrupt record, "
-    "7 store unavailable, 130 interrupted, 143 terminated."
+    "7 store unavailable, 70 a defect of durable itself, 130 interrupted, 143 terminated."
 )
 # Typer brings the parser's errors along without a public name for their base.
 _ParseError: Final = typer.BadParameter.__mro__[1]

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
-from typing import TYPE_CHECKING, Final
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
-from durable_core.errors import DurableError, InvalidId, RunNotFound, StepNotFound, UsageError
+from durable_core.errors import (
+    DurableError,
+    InvalidId,
+    RunNotFound,
+    StepNotFound,
+    StoreNotFound,
+    UsageError,
+)
 from durable_core.identity import check_id
 from durable_core.journal.base import RunFilter
 from durable_core.records import TOMBSTONE
 from durable_core.stores import open_store, store_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from durable_core.journal.base import Journal
     from durable_core.store import Store
@@ -20,6 +30,10 @@ if TYPE_CHECKING:
 _CANDIDATES: Final = 10
 _NEAREST: Final = 3
 _LOOKED_THROUGH: Final = 1000
+_LOOK_S: Final = 1.0
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def named_store(url: str | None) -> Store:
@@ -80,6 +94,47 @@ def complete_step_id(known: Sequence[str], given: str, run_id: str) -> str:
         step_id=given,
         remedy=_near(given, known) or "See its steps with `durable show`",
     )
+
+
+def is_unrecorded(store: Store, run_id: str) -> bool:
+    """Whether a run certainly isn't in a store that is closed by now; says no when the store doesn't answer.
+
+    It is asked on the way out of an interrupted command, so in a thread that nothing waits for.
+    """
+    found: list[bool] = []
+
+    async def look() -> None:
+        asyncio.get_running_loop().set_default_executor(_InTheLoopsThread())
+        try:
+            await store.journal.open(create=False)
+            header = await store.journal.header(run_id)
+            found.append(header is None or header.status == TOMBSTONE)
+        except StoreNotFound:
+            found.append(True)
+        except DurableError:  # it is told what would be told without a look
+            found.append(False)
+        finally:
+            await store.journal.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(look()), name="durable-look", daemon=True)
+    try:
+        thread.start()
+        thread.join(_LOOK_S)
+    except KeyboardInterrupt:  # again
+        return False
+    return found == [True]
+
+
+class _InTheLoopsThread(ThreadPoolExecutor):
+    """Starts no thread: Python would wait for it at its end, for as long as the store is locked."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        done = Future[T]()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except Exception as error:  # handed to whoever awaits it, as every executor does
+            done.set_exception(error)
+        return done
 
 
 async def _no_run(journal: Journal, given: str, url: str) -> RunNotFound:

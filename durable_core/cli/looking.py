@@ -21,6 +21,7 @@ from durable_core.engine.values import Values
 from durable_core.errors import CorruptRecord, RunNotFound, StepNotFound, UsageError
 from durable_core.identity import check_id
 from durable_core.journal.base import RunFilter
+from durable_core.records import JOIN_KIND
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -168,7 +169,7 @@ async def _records(store: Store, header: RunHeader) -> AsyncIterator[StepRecord]
     """The records of this life of the run, without their outputs: memory must not depend on these."""
     async for page in store.journal.steps(header.run_id):
         for record in page:
-            if _is_of_this_life(record, header):
+            if record.kind != JOIN_KIND and _is_of_this_life(record, header):
                 yield record._replace(output_data=None)
 
 

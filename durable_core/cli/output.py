@@ -24,6 +24,7 @@ _CONTROLS: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 _IN_LINES: Final = re.compile(_CONTROLS.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
+_STDOUT, _STDERR = 1, 2  # descriptors
 _WORKER_FILE: Final = os.path.join("concurrent", "futures", "thread.py")  # noqa: PTH118 - the end of a code object's name
 
 
@@ -92,9 +93,38 @@ def encodable(text: str, stream: TextIO) -> bool:
 
 @contextlib.contextmanager
 def kept_for_the_result() -> Iterator[None]:
-    """Keeps standard output for the result: what the user's code prints meanwhile goes to standard error."""
-    with contextlib.redirect_stdout(sys.stderr):
+    """Keeps standard output for the result: what the user's code prints meanwhile goes to standard error.
+
+    So does what the processes print that it starts.
+    """
+    with _kept_from_children(sys.stdout), contextlib.redirect_stdout(sys.stderr):
         yield
+
+
+@contextlib.contextmanager
+def _kept_from_children(stdout: TextIO) -> Iterator[None]:
+    """Points the descriptor of standard output, which children inherit, to standard error for a while."""
+    try:
+        kept = os.dup(_STDOUT) if stdout.fileno() == _STDOUT else None
+    except (OSError, ValueError, AttributeError):  # no stream of the system's: children don't write to it
+        kept = None
+    if kept is None:
+        yield
+        return
+    try:
+        _flushed(stdout)
+        with contextlib.suppress(OSError):  # standard error is closed
+            os.dup2(_STDERR, _STDOUT)
+        yield
+        _flushed(stdout)  # what went past `sys.stdout`, through the stream itself, is no result either
+    finally:
+        os.dup2(kept, _STDOUT)
+        os.close(kept)
+
+
+def _flushed(stream: TextIO) -> None:
+    with contextlib.suppress(OSError):  # whoever writes the result next will meet it, and tell
+        stream.flush()
 
 
 def finish(code: int) -> None:

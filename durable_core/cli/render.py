@@ -123,7 +123,8 @@ def step_text(run_id: str, step: Document, shown: str | None) -> str:
     if shown is not None:
         parts.append(f"\nOutput:\n{shown}\n")
     if error:
-        parts.append(f"\nError ({clean(error['code'])}):\n{_error_lines(error)}\n")
+        of = f" ({clean(error['type'])})" if error["type"] else ""
+        parts.append(f"\nError{of}:\n{_error_lines(error)}\n")
     if step["attempts"]:
         rows = [
             (

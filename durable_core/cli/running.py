@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 
 from durable_core.cli import output
-from durable_core.cli.finding import complete_run_id, named_store
+from durable_core.cli.finding import complete_run_id, is_unrecorded, named_store
 from durable_core.cli.inputs import read_inputs
 from durable_core.cli.jsonable import as_document
 from durable_core.cli.loading import load_modules, load_workflow
@@ -72,7 +72,8 @@ def run(
     workflow = load_workflow(target)
     bound = BoundWorkflow(workflow, workflow.from_json(read_inputs(given)))
     chosen = run_id if run_id is not None else _new_id(workflow.name)
-    errand = _Errand(chosen, _resume_command(chosen, [target.rpartition(":")[0]], store), verbose)
+    again = _resume_command(chosen, [target.rpartition(":")[0]], store)
+    errand = _Errand(chosen, again, verbose, is_new=True)
     _finish(_driven(opened, lambda executor: executor.run(bound, run_id=chosen, wait=wait), errand), as_json)
 
 
@@ -122,11 +123,13 @@ class _Errand(NamedTuple):
     Attributes:
         again: The command that goes on with the run.
         verbose: Show the traceback of a failure.
+        is_new: It may be stopped before it is recorded.
     """
 
     run_id: str
     again: str
     verbose: bool
+    is_new: bool = False
 
 
 def _driven(store: Store, driving: Driving, errand: _Errand) -> RunResult[Any]:
@@ -140,10 +143,10 @@ def _driven(store: Store, driving: Driving, errand: _Errand) -> RunResult[Any]:
         with status_line(f"{errand.run_id}: starting") as tell, output.kept_for_the_result():
             return asyncio.run(_drive(store, driving, errand.run_id, tell))
     except KeyboardInterrupt:
-        raise _stopped("interrupted", errand, INTERRUPTED) from None
+        raise _stopped("interrupted", store, errand, INTERRUPTED) from None
     except SystemExit as left:
         if left.code == TERMINATED:
-            raise _stopped("terminated", errand, TERMINATED) from None
+            raise _stopped("terminated", store, errand, TERMINATED) from None
         raise Stopped(
             f"the workflow ended the process: SystemExit({left.code!r})",
             run_id=errand.run_id,
@@ -218,7 +221,14 @@ def _finish(result: RunResult[Any], as_json: bool) -> None:
         raise typer.Exit(NOT_FINISHED)
 
 
-def _stopped(how: str, errand: _Errand, code: int) -> Stopped:
+def _stopped(how: str, store: Store, errand: _Errand, code: int) -> Stopped:
+    if errand.is_new and is_unrecorded(store, errand.run_id):
+        return Stopped(
+            f"{how} before the run was recorded",
+            run_id=errand.run_id,
+            remedy="Start it again",
+            exit_code=code,
+        )
     return Stopped(
         f"{how}; nothing that was committed is lost",
         run_id=errand.run_id,
@@ -228,9 +238,13 @@ def _stopped(how: str, errand: _Errand, code: int) -> Stopped:
 
 
 def _resume_command(run_id: str, modules: list[str], store: str | None) -> str:
-    words = ["durable", "resume", run_id]
+    words = ["durable", "resume"]
+    if not run_id.startswith("-"):
+        words.append(run_id)
     for module in modules:
         words += ["--workflows", module]
     if store is not None and "@" not in store:  # a URL with a password in it isn't repeated
         words += ["--store", store]
+    if run_id.startswith("-"):  # it would be read as an option
+        words += ["--", run_id]
     return shlex.join(words)

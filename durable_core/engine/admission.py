@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.clock import rfc3339
 from durable_core.codec import decode, freeze
@@ -21,7 +22,7 @@ from durable_core.errors import (
 )
 from durable_core.identity import check_id, input_hash, new_owner
 from durable_core.journal.base import Claim
-from durable_core.records import FAILED, PENDING, RUNNING, TOMBSTONE, RunHeader
+from durable_core.records import FAILED, PENDING, RUNNING, TOMBSTONE, RunHeader, parse_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,19 +32,32 @@ if TYPE_CHECKING:
     from durable_core.workflow import Workflow
 
 
+_GONE_KEPT: Final = 50
+
+
 @dataclass(frozen=True, slots=True)
 class Admitted:
     """A run that this process owns now.
 
     Attributes:
         header: As acquired.
-        owner_died: It was taken over from an owner that never released it.
-        owner_is_dead: That owner's process is dead for certain.
     """
 
     header: RunHeader
-    owner_died: bool = False
-    owner_is_dead: bool = False
+
+    def gone(self) -> dict[int, bool]:
+        """The fences of owners that never released the run, and whether each is dead for certain."""
+        return gone_of(self.header)
+
+
+def gone_of(header: RunHeader) -> dict[int, bool]:
+    """What a header knows of owners that never released the run.
+
+    Raises:
+        CorruptRecord: It can't be read.
+    """
+    found = parse_object(header.gone, header.run_id)
+    return {int(fence): dead is True for fence, dead in found.items() if fence.isdecimal()}
 
 
 async def create(
@@ -142,16 +156,20 @@ async def acquire(tools: Tools, seen: RunHeader, fingerprint: str | None = None)
         raise busy(tools, seen)
     journal = tools.journal
     owner_died = seen.status == RUNNING and seen.owner is not None
-    owner_is_dead = owner_died and is_dead(seen.owner_process)
+    owner_is_dead = seen.owner is not None and is_dead(seen.owner_process)
     crashes = 0 if seen.status == FAILED else seen.crashes
     if owner_died:
         finished_something = await ask(journal.progressed, seen.run_id, seen.fence)
         crashes = 0 if finished_something else seen.crashes + 1
+    gone = gone_of(seen)
+    if owner_died or owner_is_dead:
+        gone[seen.fence] = owner_is_dead
     claim = Claim(
         owner=new_owner(),
         owner_process=this_process(),
         lease_ms=tools.lease_ms,
         crashes=crashes,
+        gone=json.dumps(dict(list(gone.items())[-_GONE_KEPT:])) if gone else None,
         fingerprint=fingerprint,
     )
     dead_owner = seen.owner if owner_is_dead else None
@@ -168,7 +186,7 @@ async def acquire(tools: Tools, seen: RunHeader, fingerprint: str | None = None)
         log.warning("run_taken_over", crashes=crashes, owner=told(seen.owner_process))
     if fingerprint is not None and seen.fingerprint not in (None, fingerprint):
         log.warning("workflow_changed", workflow=header.workflow)
-    return Admitted(header, owner_died, owner_is_dead)
+    return Admitted(header)
 
 
 async def header_of(tools: Tools, run_id: str, where: str) -> RunHeader:

@@ -11,6 +11,7 @@ from durable_core.current import StepInfo, here
 from durable_core.engine import bodies
 from durable_core.engine.failure import as_json, described, replayed
 from durable_core.errors import (
+    ControlFlow,
     CrashLimitReached,
     DurableError,
     NotSerializable,
@@ -26,9 +27,9 @@ from durable_core.retry import RetryLater
 from durable_core.step_definition import Done, NotDone
 
 if TYPE_CHECKING:
-    from durable_core.context import Scope
     from durable_core.engine.drive import Drive
     from durable_core.engine.values import Stored
+    from durable_core.scope import Scope
     from durable_core.step_definition import Step
 
 NOTHING: Final[Any] = object()  # no value: the step has no outcome yet
@@ -82,7 +83,11 @@ class Attempts:
             except StepInDoubt as error:
                 await self._hand_over(attempt, error)
                 raise
-            except (Exception, SystemExit, asyncio.CancelledError) as error:
+            except (KeyboardInterrupt, GeneratorExit, ControlFlow):
+                raise
+            except (
+                BaseException
+            ) as error:  # whatever else a body raises is its failure, also what ends a process
                 if isinstance(error, asyncio.CancelledError) and bodies.is_cancelled():
                     raise
                 return await self.raised(call, attempt, error)
@@ -125,6 +130,7 @@ class Attempts:
                 remedy=error.remedy,
             ) from error
         except DurableError as error:  # the blob store's: the output isn't safe, so nothing more may be begun
+            error.run_id, error.step_id = attempt.run_id, attempt.step_id
             self.drive.stop(error)
             raise
 
@@ -221,9 +227,17 @@ class Attempts:
             raise self._in_doubt(attempt, "nothing tells whether it happened")
         try:
             answer = await bodies.verify(verify, attempt.idempotency_key, call.args, call.kwargs, self.drive)
-        except Exception as error:
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and bodies.is_cancelled():
+                raise
             raise self._in_doubt(attempt, f"its verifier raised {type(error).__qualname__}") from error
         if isinstance(answer, Done):
+            try:  # it has happened: an output that can't be kept must not look like a failure
+                freeze(answer.output, call.step.adapter)
+            except NotSerializable as error:
+                raise self._in_doubt(
+                    attempt, f"its verifier's output can't be stored: {error.message}"
+                ) from error
             return answer.output
         if not isinstance(answer, NotDone):
             raise self._in_doubt(attempt, f"its verifier answered {type(answer).__qualname__}")
@@ -236,24 +250,35 @@ class Attempts:
             f"an at_most_once step was running when its owner went, and {why}",
             run_id=attempt.run_id,
             step_id=attempt.step_id,
-            remedy="Find out whether it happened, skip the step, with its output if it has one, and resume",
+            remedy="Find out: if it happened, skip the step, with its output; if it hasn't, fork the"
+            " run from this step",
         )
 
     async def _hand_over(self, attempt: StepRecord, error: StepInDoubt) -> None:
-        """Leaves the step in doubt for a person: no crash is counted, and no later drive runs it."""
+        """Leaves the step in doubt: no crash is counted, and the next resume asks the verifier again."""
         self.drive.stop(error)
-        detail = attempt.details() | {"interrupted": True, "left_running": True}
+        detail = attempt.details() | {"interrupted": True}
         await self._write(attempt._replace(committed_at=self._now(), detail=as_json(detail)))
 
 
 # ---- Records ----
 
 
+def known(drive: Drive, call: Call, seen: StepRecord | None) -> StepRecord | None:
+    """A record, if it is of this call: not of an earlier life, nor a fork's copy of another input."""
+    if seen is None or not drive.owns(seen):
+        return None
+    if seen.input_hash not in (None, call.hashed) and seen.details().get("forked"):
+        return None
+    return seen
+
+
 def next_attempt(drive: Drive, call: Call, seen: StepRecord | None) -> StepRecord:
     """The STARTED record of the next attempt; what is known of earlier ones goes along."""
     fence, attempt_id = drive.lease.fence, new_attempt_id()
     started_at = rfc3339(drive.tools.clock.now_ms())
-    if seen is None or not drive.owns(seen):
+    seen = known(drive, call, seen)
+    if seen is None:
         key = drive.keys.key(call.step_index, call.hashed)
         return StepRecord(
             drive.run_id, call.step_id, call.step_index, STARTED, call.hashed, None, None, None, None,
@@ -261,12 +286,8 @@ def next_attempt(drive: Drive, call: Call, seen: StepRecord | None) -> StepRecor
         )  # fmt: skip
     detail, crashes = seen.details(), seen.crashes
     errors = int(detail.get("errors", 0))
-    key = seen.idempotency_key
     if seen.status == FAILED:  # redriven: a fresh budget
         errors = crashes = 0
-    elif seen.status == COMMITTED:  # taken over by a fork, with another input: a new step
-        errors = crashes = 0
-        key = drive.keys.key(call.step_index, call.hashed)
     elif is_suspect(seen) and drive.crashed(seen):
         crashes = min(crashes + 1, call.step.options.crash_limit)
         drive.log.warning("step_crashed", step_id=seen.step_id, attempt=seen.attempt, crashes=crashes)
@@ -277,7 +298,7 @@ def next_attempt(drive: Drive, call: Call, seen: StepRecord | None) -> StepRecor
     drive.redrive.discard(seen.step_id)  # this is its fresh budget
     return StepRecord(
         drive.run_id, call.step_id, seen.step_index, STARTED, call.hashed, None, None, None, None,
-        started_at, None, key, seen.attempt + 1, crashes, attempt_id, fence,
+        started_at, None, seen.idempotency_key, seen.attempt + 1, crashes, attempt_id, fence,
         detail=as_json(kept) if kept else None,
         attempts=attempts,
     )  # fmt: skip
@@ -318,10 +339,8 @@ def is_suspect(record: StepRecord) -> bool:
 
 
 def needs_verifying(record: StepRecord) -> bool:
-    """Whether a body may have had its effect although it gave no output: in doubt, timed out, or failed."""
-    return (
-        is_in_doubt(record) or record.status == FAILED or record.error_info().get("code") == StepTimedOut.code
-    )
+    """Whether a body may have had its effect although it gave no output: in doubt, or it raised."""
+    return record.status in (STARTED, FAILED)
 
 
 def is_own(row: StepRecord | None, record: StepRecord) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import copy
 import functools
 import reprlib
 from typing import TYPE_CHECKING, Any
 
+from durable_core.codec import ATOMS
 from durable_core.errors import StepTimedOut
 from durable_core.step_definition import is_async
 
@@ -22,53 +24,63 @@ _SHOWN.maxstring = _SHOWN.maxother = 120
 
 
 async def run(step: Step[..., Any], args: tuple[object, ...], kwargs: dict[str, object], drive: Drive) -> Any:
-    """Runs one attempt of a body.
+    """Runs one attempt of a body, with arguments of its own.
 
     Raises:
         StepTimedOut: It took longer than the step's `timeout_s`. An async body is cancelled; a `def` body
             can't be: its thread goes on, and its late result is refused.
     """
+    args, kwargs = _own(args, kwargs)
+    if not step.is_async:
+        return await _in_thread(step, args, kwargs, drive)
     timeout_s = step.options.timeout_s
     if timeout_s is None:
-        return await (step.fn(*args, **kwargs) if step.is_async else _in_thread(step, args, kwargs, drive))
-    timed_out = StepTimedOut(f"the body ran longer than its timeout of {timeout_s:g} s")
-    if not step.is_async:
-        future = _in_pool(step.fn, args, kwargs, drive)
-        done, _ = await asyncio.wait((future,), timeout=timeout_s)
-        if not done:
-            _leave_behind(future, drive)
-            raise timed_out
-        return future.result()
+        return await step.fn(*args, **kwargs)
     limit = asyncio.timeout(timeout_s)
     try:
         async with limit:
             return await step.fn(*args, **kwargs)
     except TimeoutError:
         if limit.expired():
-            raise timed_out from None
+            raise _timed_out(timeout_s) from None
         raise
+
+
+def _own(args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Copies of what a body could change: a change would be seen by the workflow, but not on replay."""
+    if not all(type(arg) in ATOMS for arg in (*args, *kwargs.values())):
+        args, kwargs = copy.deepcopy((args, kwargs))
+    return args, kwargs
 
 
 async def _in_thread(
     step: Step[..., Any], args: tuple[object, ...], kwargs: dict[str, object], drive: Drive
 ) -> Any:
-    """Runs a `def` body. A thread can't be cancelled, so a cancellation waits for it - for as long as the way
-    out allows.
+    """Runs a `def` body. A thread can't be cancelled, so a cancellation waits for it, as long as the way out
+    allows.
 
     What it then gave is committed before the cancellation goes on.
     """
+    timeout_s = step.options.timeout_s
     future = _in_pool(step.fn, args, kwargs, drive)
     try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        if future.cancelled() or not is_cancelled():
-            raise
-        done, _ = await asyncio.wait((future,), timeout=drive.tools.grace_s)
-        if not done:
+        try:
+            await asyncio.wait((future,), timeout=timeout_s)
+        except asyncio.CancelledError:
+            await asyncio.wait((future,), timeout=drive.grace_s)
+            if not future.done():
+                raise
+            drive.deferred.add(asyncio.current_task())
+    finally:
+        if not future.done():
             _leave_behind(future, drive)
-            raise
-        drive.deferred.add(asyncio.current_task())
-        return future.result()
+    if not future.done():
+        raise _timed_out(timeout_s or 0)
+    return future.result()
+
+
+def _timed_out(timeout_s: float) -> StepTimedOut:
+    return StepTimedOut(f"the body ran longer than its timeout of {timeout_s:g} s")
 
 
 async def verify(

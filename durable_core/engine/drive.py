@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.clock import epoch_ms
 from durable_core.engine.asking import ask
-from durable_core.errors import ControlFlow, DurableError, Fenced, UsageError
+from durable_core.errors import ControlFlow, DurableError, Fenced, RunInterrupted, UsageError
 from durable_core.log import get_logger
 from durable_core.records import FAILED
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from durable_core.clock import Clock
-    from durable_core.context import Halt, Scope
     from durable_core.engine.asking import R
     from durable_core.engine.lease import HeldLease, Renewals
     from durable_core.engine.threads import BodyThreads
@@ -27,7 +26,11 @@ if TYPE_CHECKING:
     from durable_core.identity import KeyMaker
     from durable_core.journal.base import Journal, Lease
     from durable_core.records import RunHeader, StepRecord
+    from durable_core.scope import Halt, Scope
     from durable_core.step_definition import Step
+
+
+_REFUSALS_TOLD: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +64,18 @@ class Drive:
     """One owner's drive of one run.
 
     Attributes:
-        owner_died: The run was taken over from an owner that never released it.
-        owner_is_dead: That owner's process is dead for certain, not merely out of its lease.
+        gone: The fences of owners that never released the run, and whether each is dead for certain, not
+            merely out of its lease.
         redrive: Ids of the failures that get a fresh budget, and haven't had it yet.
         redrive_fence: The fence under which the run failed; what failed later has had its fresh budget.
+        grace_s: How long a cancellation waits for `def` bodies; none is left at a deadline.
         keeps_changed: Recorded outputs are used although their steps are called with another input now.
         time_out_ms: The most that one invocation of this process may take, where it has such a limit.
         records: What earlier drives recorded and this one has not come to; a step takes its record out.
         counts: Steps of the run by status.
         stopped: Why nothing more may be begun; the first reason stays.
+        left_early: The drive is being left before its steps have come to a boundary.
+        refusals: How often a verb has raised because the drive is stopped.
         tasks: The tasks that are inside a step, each with how many it is in.
         deferred: The tasks that were cancelled while a `def` body ran: cancelled once its outcome is
             committed.
@@ -82,17 +88,19 @@ class Drive:
     header: RunHeader
     lease: Lease
     keys: KeyMaker
-    owner_died: bool = False
-    owner_is_dead: bool = False
+    gone: dict[int, bool] = field(default_factory=dict)
     redrive: set[str] = field(default_factory=set)
     redrive_fence: int = 0
     keeps_changed: bool = False
+    grace_s: float = field(init=False)
     time_out_ms: int | None = None
     held: HeldLease = field(init=False)
     log: FilteringBoundLogger = field(init=False)
     records: dict[str, StepRecord] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     stopped: BaseException | None = None
+    left_early: bool = False
+    refusals: int = 0
     workflow_task: asyncio.Task[Any] | None = None
     tasks: dict[asyncio.Task[Any], int] = field(default_factory=dict)
     deferred: set[asyncio.Task[Any] | None] = field(default_factory=set)
@@ -102,8 +110,9 @@ class Drive:
     _pauses: dict[asyncio.Future[None], Halt | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Takes a logger for the whole drive."""
+        """Takes what is fixed for the whole drive, or changed by it."""
         self.log = self.tools.log
+        self.grace_s = self.tools.grace_s
 
     @property
     def run_id(self) -> str:
@@ -127,8 +136,15 @@ class Drive:
             task.cancel()
 
     def check(self) -> None:
-        """Raises why nothing more may be begun, if so."""
+        """Raises why nothing more may be begun, if so.
+
+        A workflow that goes on all the same, catching exceptions in a loop, is ended by one that isn't an
+        `Exception`.
+        """
         if self.stopped is not None:
+            self.refusals += 1
+            if self.refusals > _REFUSALS_TOLD:
+                raise RunInterrupted(f"the run is stopped: {self.stopped}") from self.stopped
             raise poison(self.stopped)
 
     async def check_lease(self) -> None:
@@ -149,6 +165,7 @@ class Drive:
         try:
             return await ask(verb, *args, **options)
         except DurableError as error:
+            error.run_id = error.run_id or self.run_id
             self.stop(error)
             raise
 
@@ -175,9 +192,13 @@ class Drive:
         unguarded = not step.options.is_guarded or step.options.verify is not None
         return unguarded and record.step_id in self.redrive and record.fence <= self.redrive_fence
 
+    def is_reopened(self, record: StepRecord) -> bool:
+        """Whether a join that failed is tried again: the run was resumed because of it."""
+        return record.step_id in self.redrive and record.fence <= self.redrive_fence
+
     def crashed(self, record: StepRecord) -> bool:
-        """Whether an attempt's owner died in it: it held the run just before us, and never released it."""
-        return self.owner_died and record.fence == self.lease.fence - 1
+        """Whether the owner of an attempt died in it: it never released the run."""
+        return record.fence in self.gone
 
     def has_ended(self, record: StepRecord) -> bool:
         """Whether nobody can still be in a body: it ended, or its process is dead for certain.
@@ -186,7 +207,7 @@ class Drive:
         """
         if record.details().get("unsure"):
             return False
-        if self.owner_is_dead and record.fence == self.lease.fence - 1:
+        if self.gone.get(record.fence):
             return True
         detail = record.details()
         ended = record.status == FAILED or record.error is not None or bool(detail.get("interrupted"))
@@ -229,7 +250,7 @@ class Drive:
         sleeper = asyncio.ensure_future(self.tools.clock.sleep(seconds))
         self._pauses[sleeper] = scope.halt
         try:
-            if self.stopped is None:
+            if self.stopped is None and not (scope.halt is not None and scope.halt.is_set()):
                 await asyncio.wait((sleeper,))
         finally:
             del self._pauses[sleeper]

@@ -15,9 +15,10 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from durable_core.codec import freeze
-from durable_core.context import Context, Scope
+from durable_core.context import Context
 from durable_core.current import RunInfo, here
 from durable_core.engine.admission import recorded_inputs
+from durable_core.engine.branches import is_join
 from durable_core.engine.drive import Drive, poison
 from durable_core.engine.failure import as_json, described, escaped_steps
 from durable_core.engine.lease import HeldLease
@@ -32,11 +33,13 @@ from durable_core.errors import (
     RunFailed,
     RunInterrupted,
     StepInDoubt,
+    StepMismatch,
     WorkflowOver,
 )
 from durable_core.identity import KeyMaker
 from durable_core.journal.base import Departure, Lease
-from durable_core.records import COMPLETED, FAILED, PENDING, RunHeader
+from durable_core.records import COMPLETED, FAILED, JOIN_KIND, PENDING, RunHeader
+from durable_core.scope import Scope
 from durable_core.sync_context import SyncContext, in_thread
 
 if TYPE_CHECKING:
@@ -81,6 +84,7 @@ async def drive(
     try:
         if header.crashes >= tools.run_crash_limit:
             raise await _crashed_too_often(current)
+        current.gone = admitted.gone()
         current.redrive, current.redrive_fence = _redriven(header)
         inputs = await recorded_inputs(tools, header, workflow)
         await _load(current)
@@ -107,35 +111,32 @@ def _begun(tools: Tools, admitted: Admitted) -> Drive:
         header=header,
         lease=Lease(header.run_id, header.owner or "", header.fence, header.base_fence),
         keys=KeyMaker(header.run_id),
-        owner_died=admitted.owner_died,
-        owner_is_dead=admitted.owner_is_dead,
     )
     loop = asyncio.get_running_loop()
 
     def on_lost(reason: DurableError) -> None:
         loop.call_soon_threadsafe(current.interrupt, reason)
 
-    current.held = HeldLease(current.lease, tools.lease_ms, tools.clock, on_lost, header.wake_count)
+    current.held = HeldLease(
+        current.lease, tools.lease_ms, tools.clock, on_lost, header.wake_count, loop.is_closed
+    )
     return current
 
 
 def _redriven(header: RunHeader) -> tuple[set[str], int]:
     """The failed steps that ended the run before, and the fence they ended it under."""
     failure = header.error_info()
-    steps, fence = failure.get("steps", []), failure.get("fence", 0)
-    if (
-        not isinstance(steps, list)
-        or not all(isinstance(one, str) for one in steps)
-        or type(fence) is not int
-    ):
+    steps, joins, fence = failure.get("steps", []), failure.get("joins", []), failure.get("fence", 0)
+    sound = isinstance(steps, list) and isinstance(joins, list) and type(fence) is int
+    if not sound or not all(isinstance(one, str) for one in (*steps, *joins)):
         raise CorruptRecord("the recorded error of the run isn't one", run_id=header.run_id)
-    return set(steps), fence
+    return {*steps, *joins}, fence
 
 
 async def _load(current: Drive) -> None:
     async for page in current.tools.journal.replay(current.run_id):
         current.records.update((record.step_id, record) for record in page)
-        current.counts.update(record.status for record in page if current.owns(record))
+        current.counts.update(one.status for one in page if current.owns(one) and one.kind != JOIN_KIND)
 
 
 async def _run_workflow(current: Drive, workflow: Workflow[..., Any], inputs: Mapping[str, object]) -> Any:
@@ -150,13 +151,17 @@ async def _run_workflow(current: Drive, workflow: Workflow[..., Any], inputs: Ma
         await asyncio.wait((task,))
     except asyncio.CancelledError:
         current.interrupt(RunInterrupted("the run was interrupted"))
+        current.left_early = (
+            True  # until everything has come to an end: a second cancellation doesn't wait for that
+        )
         await asyncio.wait((task,))
         await _settle(current)
+        current.left_early = False
         _take(task)
         raise
     await _settle(current)
     failure = _take(task)
-    if isinstance(current.stopped, StepInDoubt):
+    if isinstance(current.stopped, StepInDoubt | StepMismatch):
         raise await _fail(current, current.stopped) from current.stopped
     if not isinstance(current.stopped, WorkflowOver):
         raise poison(current.stopped or RunInterrupted("the run was interrupted")) from failure
@@ -212,8 +217,10 @@ async def _complete(current: Drive, workflow: Workflow[..., Any], output: object
 async def _fail(current: Drive, error: Exception) -> RunFailed:
     """Ends the run FAILED; gives what the caller of `run` sees of it."""
     told = described(error)
-    steps = current.redrive.union(escaped_steps(error, current.run_id))
-    recorded = {**told, "steps": sorted(steps), "fence": current.lease.fence}
+    ids = sorted(current.redrive.union(escaped_steps(error, current.run_id)))
+    joins = [one for one in ids if is_join(one)]
+    steps = [one for one in ids if not is_join(one)]
+    recorded = {**told, "steps": steps, "joins": joins, "fence": current.lease.fence}
     await _leave(current, Departure(status=FAILED, error=as_json(recorded), counts=_counts(current)))
     current.log.error("run_failed", error=told["type"])
     return RunFailed(current.run_id, told)
@@ -235,18 +242,20 @@ async def _release(current: Drive, error: BaseException) -> None:
     if isinstance(error, Fenced) or current.held.lost is not None:
         log.warning("run_fenced", reason=str(error))
         return
-    if current.strays:  # a body that can't be stopped is still at work: nobody may begin it anew yet
-        log.warning("run_left_to_its_lease", bodies_still_running=len(current.strays))
-        return
     departure = Departure(
-        status=PENDING, due_at_ms=current.tools.clock.now_ms(), keep_error=True, counts=_counts(current)
+        status=PENDING,
+        due_at_ms=current.tools.clock.now_ms(),
+        keep_error=True,
+        # A body that can't be stopped is still at work: nobody may begin it anew before the lease is over.
+        keep_lease=bool(current.strays or current.left_early),
+        counts=_counts(current),
     )
     try:
         await _leave(current, departure)
     except DurableError as failure:  # the lease runs out by itself, and a dead owner is seen at once
         log.warning("run_not_released", reason=str(failure))
     else:
-        log.info("run_released", reason=type(error).__qualname__)
+        log.info("run_released", reason=type(error).__qualname__, bodies_still_running=len(current.strays))
 
 
 async def _leave(current: Drive, departure: Departure) -> RunHeader:

@@ -19,8 +19,9 @@ from durable_core.envelope import DEFAULT_CAP
 from durable_core.errors import UsageError
 from durable_core.identity import check_id, new_run_id
 from durable_core.journal.base import RunFilter
-from durable_core.log import get_logger
-from durable_core.records import CANCELLED, COMPLETED
+from durable_core.log import ensure_configured
+from durable_core.records import CANCELLED, COMPLETED, JOIN_KIND
+from durable_core.store import Store
 
 if TYPE_CHECKING:
     import builtins
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from durable_core.records import RunHeader
-    from durable_core.store import Store
     from durable_core.workflow import BoundWorkflow, Workflow
 
 R = TypeVar("R")
@@ -74,13 +74,13 @@ class DurableWorkflowExecutor:
         output_cap_bytes: int = DEFAULT_CAP,
         clock: Clock | None = None,
     ) -> None:
-        check_number("lease_s", lease_s, least=0, above=True)
+        check_number("lease_s", lease_s, least=0, most=7 * 24 * 3600, above=True)
         check_count("run_crash_limit", run_crash_limit)
         check_number("grace_s", grace_s, least=0)
         check_count("output_cap_bytes", output_cap_bytes)
-        get_logger("durable_core")  # a wrong setting is refused here, not in the middle of a run
+        ensure_configured()  # a wrong setting is refused here, not in the middle of a run
         clock = clock or SystemClock()
-        if store is None or isinstance(store, str):
+        if not isinstance(store, Store):
             from durable_core.stores import open_store, store_url  # the one import that points up
 
             store = open_store(store_url(store, db_path, backend), clock)
@@ -364,7 +364,7 @@ class DurableWorkflowExecutor:
             StepView(record, self._tools.values)
             async for page in self.store.journal.steps(run_id)
             for record in page
-            if record.fence > header.base_fence
+            if record.fence > header.base_fence and record.kind != JOIN_KIND
         ]
         return sorted(found, key=lambda view: operations.begun_at(view.record))
 

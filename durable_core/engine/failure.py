@@ -6,7 +6,7 @@ import json
 import traceback
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_core.errors import CrashLimitReached, DurableError, StepFailed
+from durable_core.errors import BranchFailed, CrashLimitReached, DurableError, StepFailed
 
 if TYPE_CHECKING:
     from durable_core.records import StepRecord
@@ -22,7 +22,7 @@ def described(error: BaseException) -> dict[str, str]:
     return {
         "code": error.code if isinstance(error, DurableError) else USER_ERROR,
         "type": type(error).__qualname__,
-        "message": _cut(_said_by(error), MAX_MESSAGE_CHARS),
+        "message": _cut(_told_by(error), MAX_MESSAGE_CHARS),
         "traceback": _cut(_traceback(error), MAX_TRACEBACK_CHARS),
     }
 
@@ -51,12 +51,27 @@ def escaped_steps(error: BaseException, run_id: str) -> list[str]:
             continue
         known.add(id(exception))
         visited.append(exception)
-        if isinstance(exception, StepFailed) and exception.run_id == run_id and exception.step_id is not None:
-            found[exception.step_id] = None
-        waiting += (exception.__cause__, exception.__context__)
+        if isinstance(exception, StepFailed | BranchFailed) and exception.run_id == run_id:
+            failed_id = exception.step_id if isinstance(exception, StepFailed) else exception.join_id
+            if failed_id is not None:
+                found[failed_id] = None
+        # What a step failed in the handling of was caught and dealt with, and so it is with a branch. What
+        # any other exception was raised in the handling of came with it.
+        if not isinstance(exception, StepFailed):
+            waiting.append(exception.__cause__)
+            if not isinstance(exception, BranchFailed):
+                waiting.append(exception.__context__)
         if isinstance(exception, BaseExceptionGroup):
             waiting += exception.exceptions
     return list(found)
+
+
+def _told_by(error: BaseException) -> str:
+    """Its message; of ours without the run, which whoever shows it names."""
+    if not isinstance(error, DurableError):
+        return _said_by(error)
+    where = f" (step {error.step_id!r})" if error.step_id is not None else ""
+    return f"{error.message}{where}. {error.remedy}" if error.remedy else f"{error.message}{where}"
 
 
 def _said_by(error: BaseException) -> str:

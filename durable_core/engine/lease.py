@@ -36,9 +36,20 @@ class HeldLease:
         lease_ms: How long it lasts from each renewal.
         clock: By which its end is judged here.
         on_lost: Called from the renewing thread when a renewal was refused.
+        is_abandoned: Whether nobody can be driving any more, because the event loop is closed.
     """
 
-    __slots__ = ("_boot_ms", "lease", "lease_ms", "lost", "on_lost", "renew_at_ms", "until_ms", "wake_count")
+    __slots__ = (
+        "_boot_ms",
+        "is_abandoned",
+        "lease",
+        "lease_ms",
+        "lost",
+        "on_lost",
+        "renew_at_ms",
+        "until_ms",
+        "wake_count",
+    )
 
     def __init__(
         self,
@@ -47,10 +58,12 @@ class HeldLease:
         clock: Clock,
         on_lost: Callable[[DurableError], None],
         wake_count: int = 0,
+        is_abandoned: Callable[[], bool] = lambda: False,
     ) -> None:
         self.lease = lease
         self.lease_ms = lease_ms
         self.on_lost = on_lost
+        self.is_abandoned = is_abandoned
         self.lost: DurableError | None = None
         self.wake_count = wake_count
         self._boot_ms = clock.boot_ms
@@ -151,7 +164,9 @@ class Renewals:
                 try:
                     renewer = renewer or self._journal.open_renewer()
                     self._renew(renewer, due)
-                except DurableError as error:  # tried again until it works, or the run is let go
+                except (
+                    Exception
+                ) as error:  # also of a store that isn't ours: tried again until the run is let go
                     due.renew_at_ms = self._clock.boot_ms() + int(_TRY_AGAIN_S * 1000)
                     get_logger("durable_core").warning(
                         "lease_not_renewed",
@@ -169,7 +184,7 @@ class Renewals:
     def _wait_for_due(self) -> HeldLease | None:
         """The lease that is due, waited for; None when none is held any more. Called under the lock."""
         while True:
-            live = [held for held in self._held if held.lost is None]
+            live = [held for held in self._held if held.lost is None and not held.is_abandoned()]
             if not live:
                 self._thread = None
                 return None

@@ -22,7 +22,17 @@ from durable_core.errors import (
 )
 from durable_core.identity import new_attempt_id
 from durable_core.journal.base import Departure, Lease, as_seen
-from durable_core.records import ACTIVE, CANCELLED, COMMITTED, FAILED, PENDING, SKIPPED, STARTED, RunHeader
+from durable_core.records import (
+    ACTIVE,
+    CANCELLED,
+    COMMITTED,
+    FAILED,
+    JOIN_KIND,
+    PENDING,
+    SKIPPED,
+    STARTED,
+    RunHeader,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,7 +111,8 @@ async def _skip(tools: Tools, lease: Lease, step_id: str, output: object) -> Ste
     where = {"run_id": lease.run_id, "step_id": step_id}
     if seen is None or seen.fence <= lease.base_fence:
         raise StepNotFound("the run has no such step", **where, remedy="See its steps with `durable show`")
-    if seen.status not in (STARTED, FAILED):
+    by_hand = seen.status == SKIPPED and seen.details().get("skipped_by_hand")
+    if seen.kind != "step" or not (by_hand or seen.status in (STARTED, FAILED)):
         raise UsageError(f"the step is {seen.status}, and that stands", **where)
     if seen.fence > lease.fence:
         raise Fenced("somebody else drives the run", **where, remedy="Try again once nobody does")
@@ -112,6 +123,11 @@ async def _skip(tools: Tools, lease: Lease, step_id: str, output: object) -> Ste
         fence=lease.fence,
         committed_at=now,
         error=None,
+        output_hash=None,
+        output_data=None,
+        output_ref=None,
+        codec=None,
+        output_size=None,
         detail=as_json({"skipped_by_hand": True}),
         attempts=as_json(history_with(seen)),
     )
@@ -167,7 +183,8 @@ async def fork(
     """
     admission.check_same(old, workflow, None)
     records = [record async for page in tools.journal.steps(old.run_id) for record in page]
-    records = sorted((record for record in records if record.fence > old.base_fence), key=begun_at)
+    records = [one for one in records if one.fence > old.base_fence and one.kind != JOIN_KIND]
+    records.sort(key=begun_at)
     last = next((n for n, record in enumerate(records) if record.step_id == from_step), None)
     if from_step is not None and last is None:
         raise StepNotFound("the run has no such step", run_id=old.run_id, step_id=from_step)

@@ -59,6 +59,8 @@ def told(owner_process: str | None) -> str:
         owner = parse_object(owner_process)
     except CorruptRecord:
         owner = {}
+    if owner and owner == parse_object(this_process()):
+        return f"this process ({owner.get('pid')} on {owner.get('host')}), in another task or event loop,"
     return f"process {owner.get('pid', '?')} on {owner.get('host', 'an unknown host')}"
 
 

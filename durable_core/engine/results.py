@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from durable_core.codec import decode
@@ -94,8 +94,11 @@ class StepView:
         record: As it is stored.
     """
 
-    record: StepRecord
-    _values: Values
+    record: StepRecord = field(repr=False)
+    _values: Values = field(repr=False)
+
+    def __repr__(self) -> str:
+        return f"StepView(step_id={self.step_id!r}, status={self.status!r})"
 
     @property
     def step_id(self) -> str:

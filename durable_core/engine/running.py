@@ -11,7 +11,7 @@ from durable_core.engine.asking import ask
 from durable_core.engine.driver import drive
 from durable_core.engine.results import RunResult, counts_of, result_of
 from durable_core.engine.stopping import Deadline, until_terminated
-from durable_core.errors import DeadlineReached, Fenced, HandOver, RunCancelled, RunInterrupted
+from durable_core.errors import DeadlineReached, Fenced, HandOver, RunBusy, RunCancelled, RunInterrupted
 from durable_core.records import CANCELLED, COMPLETED, FAILED
 
 if TYPE_CHECKING:
@@ -58,18 +58,27 @@ async def go_on(
         redrive: Whether a FAILED run is driven again.
 
     Raises:
-        RunBusy, RunInputMismatch, RunFailed, RunCancelled: As they say.
+        RunBusy, RunInputMismatch, RunFailed, RunCancelled, DeadlineReached: As they say.
     """
     while True:
         admission.check_same(header, workflow, inputs)
         if header.status in (COMPLETED, CANCELLED) or (header.status == FAILED and not redrive):
             return await result_of(header, tools.values, workflow.adapter)
         if how.wait and not admission.is_free(tools, header):
+            if how.deadline is not None and how.deadline.left_s() <= _POLL_S:
+                raise DeadlineReached(
+                    "the deadline came while another process drove the run", run_id=header.run_id
+                )
             await tools.clock.sleep(_POLL_S)
             found = await ask(tools.journal.header, header.run_id)
             header = found if found is not None else header
             continue
-        admitted = await admission.acquire(tools, header, workflow.fingerprint)
+        try:
+            admitted = await admission.acquire(tools, header, workflow.fingerprint)
+        except RunBusy:
+            if not how.wait:
+                raise
+            admitted = await ask(tools.journal.header, header.run_id) or header  # somebody else was faster
         if isinstance(admitted, admission.Admitted):
             break
         header = admitted

@@ -19,10 +19,19 @@ from typing import TYPE_CHECKING, Any, Final
 from durable_core.codec import decode
 from durable_core.current import StepInfo, here
 from durable_core.engine import bodies, branches
-from durable_core.engine.attempts import NOTHING, Attempts, Call, is_suspect, next_attempt, skipped
+from durable_core.engine.attempts import NOTHING, Attempts, Call, is_suspect, known, next_attempt, skipped
+from durable_core.engine.branches import JOIN
 from durable_core.engine.failure import replayed
 from durable_core.engine.pure import run_pure
-from durable_core.errors import CorruptRecord, DurableError, StepFailed, StepMismatch, UsageError
+from durable_core.errors import (
+    CorruptRecord,
+    DurableError,
+    InputNotSerializable,
+    MissingBlob,
+    StepFailed,
+    StepMismatch,
+    UsageError,
+)
 from durable_core.identity import input_hash
 from durable_core.journal.base import as_seen
 from durable_core.records import COMMITTED, FAILED, SKIPPED, STARTED, STEP_STATUSES, StepRecord
@@ -30,8 +39,9 @@ from durable_core.records import COMMITTED, FAILED, SKIPPED, STARTED, STEP_STATU
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from durable_core.context import Branch, Scope
+    from durable_core.context import Branch
     from durable_core.engine.drive import Drive
+    from durable_core.scope import Scope
     from durable_core.step_definition import Step
 
 # A replay waits for nothing; after this long without a turn the event loop gets one.
@@ -56,12 +66,13 @@ class Steps:
         """Whether recorded steps are left that the workflow has not come to."""
         return bool(self.drive.records)
 
-    async def join(self, scope: Scope, found: tuple[Branch[Any], ...]) -> list[Any]:
+    async def join(self, scope: Scope, found: tuple[Branch[Any], ...], caller: object) -> list[Any]:
         """Runs branches side by side."""
         self.drive.check()
         scope.check()
         self._refuse_inside_a_body()
-        return await branches.join(self.drive, scope, found)
+        step_id, index = scope.allot(JOIN, caller)
+        return await branches.join(self.drive, scope, found, step_id, index)
 
     def call(
         self,
@@ -74,13 +85,18 @@ class Steps:
         condition: bool = True,
     ) -> Coroutine[Any, Any, Any]:
         """Allots the id of a call; the coroutine runs, replays or skips it."""
-        if self.drive.stopped is not None or scope.halt is not None:
-            self.drive.check()
-            scope.check()
+        if self.drive.stopped is not None or (scope.halt is not None and scope.halt.is_set()):
+            return self._refused(scope)
         self._refuse_inside_a_body()
         step.resolve()  # an annotation that can't be resolved is refused now, not after the body ran
         step_id, index = scope.allot(step.name, caller)
         return self._run(scope, step, step_id, index, args, kwargs, condition)
+
+    async def _refused(self, scope: Scope) -> None:
+        """Raises why nothing may be begun, after a turn of the loop: it must not be stopped by a workflow."""
+        await asyncio.sleep(0)
+        self.drive.check()
+        scope.check()
 
     def _refuse_inside_a_body(self) -> None:
         if type(here.get()) is StepInfo:
@@ -103,7 +119,11 @@ class Steps:
         drive = self.drive
         if drive.stopped is not None:
             drive.check()
-        hashed = input_hash(step_id, args, kwargs)
+        try:
+            hashed = input_hash(step_id, args, kwargs)
+        except InputNotSerializable as error:
+            error.run_id = self.run_id
+            raise
         seen = drive.records.pop(step_id, None)
         if seen is not None and seen.status == COMMITTED and seen.input_hash == hashed and drive.owns(seen):
             now = time.perf_counter()
@@ -111,7 +131,7 @@ class Steps:
                 self._turn_at = now
                 await asyncio.sleep(0)
                 drive.check()
-            scope.last_at = seen.committed_at
+            scope.returned(seen)
             if seen.output_data is not None:
                 return self._inline_output(seen, step)
             return await self._output(seen, step)
@@ -122,7 +142,7 @@ class Steps:
         after: str | None = STARTED
         task = drive.enter()
         try:
-            skips = not condition and before is None
+            skips = not condition and known(drive, call, seen) is None
             record, value = await (self._skip if skips else self._settle)(call, seen)
             after = record.status
         except StepMismatch:
@@ -133,7 +153,7 @@ class Steps:
             raise
         finally:
             drive.leave(task, before, after)
-        scope.last_at = record.committed_at
+        scope.returned(record)
         drive.check()
         if task in drive.deferred:
             drive.deferred.discard(task)
@@ -144,17 +164,18 @@ class Steps:
         """From what is recorded to an outcome: begins until one attempt has it."""
         own = ""
         while True:
-            known = seen if seen is not None and self.drive.owns(seen) else None
-            if known is not None:
-                if self._is_used(call, known, own):
-                    return known, await self._output(known, call.step)
-                await self._until_retry(call, known)
-            if call.step.options.pure and (known is None or known.status != STARTED):
+            record = known(self.drive, call, seen)
+            if record is not None:
+                if self._is_used(call, record, own):
+                    return record, await self._output(record, call.step)
+                await self._until_retry(call, record)
+            call.scope.check_new()
+            if call.step.options.pure and (record is None or record.status != STARTED):
                 seen, value = await run_pure(self._attempts, call, seen)
             else:
                 attempt = next_attempt(self.drive, call, seen)
                 own = attempt.attempt_id
-                if attempt.crashes or (known is not None and is_suspect(known)):
+                if attempt.crashes or (record is not None and is_suspect(record)):
                     # One at a time, from before the record says that it was started: the guilty one is
                     # certain.
                     async with self.drive.suspects:
@@ -190,6 +211,7 @@ class Steps:
     async def _skip(self, call: Call, seen: StepRecord | None) -> tuple[StepRecord, Any]:
         """Records a step whose condition is false; whatever was recorded first wins."""
         drive = self.drive
+        call.scope.check_new()
         record = skipped(drive, call)
         reply = await drive.ask(drive.tools.journal.begin, record, as_seen(seen), drive.lease)
         if reply.ok or (reply.row is not None and reply.row.attempt_id == record.attempt_id):
@@ -203,8 +225,7 @@ class Steps:
     def _is_used(self, call: Call, seen: StepRecord, own: str) -> bool:
         """Whether a record is an outcome to be used; raises one to be raised, or not ours to change."""
         drive = self.drive
-        if not self._is_same(call, seen):
-            return False
+        self._check_same(call, seen)
         if seen.status in (COMMITTED, SKIPPED):
             if seen.fence > drive.lease.fence:
                 raise drive.fenced_by(seen)
@@ -215,8 +236,8 @@ class Steps:
             raise drive.fenced_by(seen)
         return False
 
-    def _is_same(self, call: Call, seen: StepRecord) -> bool:
-        """Whether the record is of this call; false for one that a fork took over and the new code asks anew.
+    def _check_same(self, call: Call, seen: StepRecord) -> None:
+        """Refuses a record of another call.
 
         Raises:
             StepMismatch: It is of another input.
@@ -226,19 +247,19 @@ class Steps:
         if seen.status not in STEP_STATUSES or seen.kind != "step":
             raise CorruptRecord(f"the record has status {seen.status!r} and kind {seen.kind!r}", **where)
         if seen.input_hash in (None, call.hashed):
-            return True
-        if seen.details().get("forked"):
-            return False
-        if self.drive.keeps_changed and seen.status == COMMITTED:
+            return
+        if self.drive.keeps_changed and seen.status in (COMMITTED, SKIPPED):
             self.drive.log.warning("changed_input_kept_old_output", step_id=seen.step_id)
-            return True
-        raise StepMismatch(
-            f"the step is recorded with another input (hash {str(seen.input_hash)[:12]}…, now"
-            f" {call.hashed[:12]}…); it is called with {bodies.shown_call(call.args, call.kwargs)} now",
+            return
+        error = StepMismatch(
+            f"the step is recorded with another input (hash {str(seen.input_hash)[:12]}…,"
+            f" now {call.hashed[:12]}…); it is called with {bodies.shown_call(call.args, call.kwargs)} now",
             **where,
             remedy="Give it the first run's input and resume; keep the recorded output (on_change='keep');"
             " or fork the run, which runs anew what changed",
         )
+        self.drive.stop(error)  # it is no outcome of the step: no path may be taken on it
+        raise error
 
     async def _until_retry(self, call: Call, seen: StepRecord) -> None:
         """Waits for the retry time of a record whose last attempt has ended."""
@@ -261,7 +282,7 @@ class Steps:
             )
             return decode(raw, step.adapter)
         except DurableError as error:
-            error.run_id, error.step_id = record.run_id, record.step_id
+            _explain(error, record)
             raise
 
     def _inline_output(self, record: StepRecord, step: Step[..., Any]) -> Any:
@@ -272,5 +293,17 @@ class Steps:
             )
             return decode(raw, step.adapter)
         except DurableError as error:
-            error.run_id, error.step_id = record.run_id, record.step_id
+            _explain(error, record)
             raise
+
+
+def _explain(error: DurableError, record: StepRecord) -> None:
+    """Says whose output can't be used, and raises what is a person's mistake and no damage."""
+    error.run_id, error.step_id = record.run_id, record.step_id
+    if record.status == SKIPPED and isinstance(error, CorruptRecord) and not isinstance(error, MissingBlob):
+        raise UsageError(
+            f"the step was skipped by hand with an output that can't be used: {error.message}",
+            run_id=record.run_id,
+            step_id=record.step_id,
+            remedy="Skip it again, with an output that fits, and resume",
+        ) from error

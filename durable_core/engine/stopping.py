@@ -28,14 +28,14 @@ class Deadline:
     """When a run has to be left.
 
     Shortly before it nothing more is started; what is in flight then has until the deadline to commit, and is
-    cancelled at it.
+    cancelled at it. A `def` body can't be: the run is then left to its lease.
 
     Args:
         when: An aware datetime, or how long from now.
         clock: By which it is judged.
 
     Raises:
-        UsageError: It is a naive datetime, or past.
+        UsageError: It is neither, a naive datetime, or past.
     """
 
     def __init__(self, when: datetime | timedelta, clock: Clock) -> None:
@@ -44,22 +44,35 @@ class Deadline:
                 raise UsageError(
                     "deadline= has no time zone", remedy="Use datetime.now(UTC) + …, or a timedelta"
                 )
-            left = when - datetime.fromtimestamp(clock.now_ms() / 1000, UTC)
-        else:
-            left = when
-        self._left_s = left.total_seconds()
-        if self._left_s <= 0:
+            when = when - datetime.fromtimestamp(clock.now_ms() / 1000, UTC)
+        if not isinstance(when, timedelta):
+            raise UsageError(
+                f"deadline={when!r} is no time", remedy="Use an aware datetime, or a timedelta from now"
+            )
+        given_s = when.total_seconds()
+        if given_s <= 0:
             raise UsageError("deadline= is past already", remedy="Leave time for at least one step")
+        self._clock = clock
+        self._at_ms = clock.boot_ms() + given_s * 1000
+        self._wind_down_s = min(given_s * _WIND_DOWN_SHARE, _WIND_DOWN_MOST_S)
         self._timers: list[asyncio.TimerHandle] = []
+
+    def left_s(self) -> float:
+        """Seconds until it."""
+        return (self._at_ms - self._clock.boot_ms()) / 1000
 
     def watch(self, drive: Drive) -> None:
         """Stops this drive in time."""
-        loop = asyncio.get_running_loop()
-        wind_down_s = min(self._left_s * _WIND_DOWN_SHARE, _WIND_DOWN_MOST_S)
         reason = HandOver("the deadline is near")
+
+        def now() -> None:
+            drive.grace_s = 0
+            drive.interrupt(reason)
+
+        loop, left_s = asyncio.get_running_loop(), self.left_s()
         self._timers = [
-            loop.call_later(self._left_s - wind_down_s, drive.stop, reason),
-            loop.call_later(self._left_s, drive.interrupt, reason),
+            loop.call_later(max(left_s - self._wind_down_s, 0), drive.stop, reason),
+            loop.call_later(max(left_s, 0), now),
         ]
 
     def forget(self) -> None:

@@ -67,6 +67,15 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def identity_of(path: Path) -> tuple[int, int] | None:
+    """Which file a path names now; None if it names none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def is_busy(error: sqlite3.Error) -> bool:
     """Whether another connection is in the way, so that trying again helps."""
     primary = getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -98,7 +98,7 @@ def acquire(
     free = "lease_until_ms < ?" if dead_owner is None else "owner = ?"
     statement = (
         "UPDATE runs SET status = ?, owner = ?, owner_process = ?, fence = fence + 1, lease_until_ms = ?,"
-        " crashes = ?, fingerprint = coalesce(?, fingerprint), updated_at = ?, ended_at = NULL"
+        " crashes = ?, gone = ?, fingerprint = coalesce(?, fingerprint), updated_at = ?, ended_at = NULL"
         f" WHERE run_id = ? AND fence = ? AND status IN ({_marks(statuses)}) AND {free}"
     )
     values = (
@@ -107,6 +107,7 @@ def acquire(
         claim.owner_process,
         now_ms + claim.lease_ms,
         claim.crashes,
+        claim.gone,
         claim.fingerprint,
         rfc3339(now_ms),
         seen.run_id,
@@ -132,7 +133,9 @@ def renew(cursor: sqlite3.Cursor, lease: Lease, until_ms: int) -> Reply[RunHeade
 
 
 _LEAVE = (
-    "UPDATE runs SET status = ?, owner = NULL, owner_process = NULL, lease_until_ms = 0, due_at_ms = ?,"
+    "UPDATE runs SET status = ?, owner = CASE WHEN ? THEN owner END,"
+    " owner_process = CASE WHEN ? THEN owner_process END,"
+    " lease_until_ms = CASE WHEN ? THEN lease_until_ms ELSE 0 END, due_at_ms = ?,"
     " output_hash = ?, output_data = ?, output_ref = ?, output_codec = ?, output_size = ?,"
     " error = CASE WHEN ? THEN error ELSE ? END, counts = ?, updated_at = ?, ended_at = ?"
     " WHERE run_id = ? AND owner = ? AND fence = ?"
@@ -150,6 +153,7 @@ def leave(
     """
     values = (
         departure.status,
+        *[departure.keep_lease] * 3,
         departure.due_at_ms,
         departure.output_hash,
         departure.output_data,

@@ -181,3 +181,4 @@ def _refuse(group: list[Asked], error: BaseException) -> None:
     for asked in group:
         if not asked.reply.done():
             asked.reply.set_exception(error)
+            asked.reply.exception()  # who still waits gets it; nobody else is told

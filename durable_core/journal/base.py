@@ -14,10 +14,19 @@ fences and attempts decide whose writes count.
 **A step record** moves from nothing to STARTED (`begin`), and from STARTED to COMMITTED, FAILED, or to
 STARTED with an ended attempt (`commit`). `begin` compares the record with what its writer saw last, so of two
 writers that saw the same record one wins. `commit` compares the attempt: an outcome counts only if nobody has
-begun the step anew. Nothing that is COMMITTED or SKIPPED is ever written again.
+begun the step anew. Nothing that is COMMITTED is ever written again in the run that committed it. (In a fork,
+a copied record that is called with another input is begun anew; a step that was skipped by hand can be
+skipped again.)
+
+**Crashes.** An owner that is taken over from while the header is RUNNING never released the run. Steps that
+were in flight under its fence, and aren't marked `interrupted`, count a crash when they are begun again; the
+run counts one more if that owner had finished nothing. `gone` in the header remembers such fences, and which
+are dead for certain.
 
 Every write is conditional and answers with a `Reply`: applied, or refused with the record that stood in the
-way. Who *may* write is the engine's decision; *that nobody else did* is the journal's. A writer whose reply
+way. An applied create, acquire, renew, leave or cancel gives the header as it is now; begin, commit and put
+needn't. Who *may* write is the engine's decision; *that nobody else did* is the journal's. A writer whose
+reply
 was lost asks again and recognises its own record in the refusal: by `owner` in a header, by `attempt_id` in a
 step.
 
@@ -31,7 +40,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from durable_core.records import ACTIVE, RUNNING, SKIPPED, Reply, RunHeader, Seen, StepRecord
+from durable_core.records import ACTIVE, RUNNING, Reply, RunHeader, Seen, StepRecord
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -59,12 +68,14 @@ class Claim:
     Attributes:
         lease_ms: How long the lease lasts from now.
         crashes: The run's count of crashes as it is from now on.
+        gone: What is known from now on of owners that never released the run.
     """
 
     owner: str
     owner_process: str
     lease_ms: int
     crashes: int
+    gone: str | None = None
     status: str = RUNNING
     fingerprint: str | None = None
 
@@ -76,6 +87,8 @@ class Departure:
     Attributes:
         status: PENDING (released), SUSPENDED, or COMPLETED, FAILED.
         due_at_ms: When a worker should next look at the run.
+        keep_lease: The owner and its lease stay until the lease is over, or the process is dead: something
+            that it can't stop is still at work. A takeover then counts no crash.
         keep_error: Leave the recorded error of an earlier end as it is.
     """
 
@@ -87,6 +100,7 @@ class Departure:
     output_codec: str | None = None
     output_size: int | None = None
     error: str | None = None
+    keep_lease: bool = False
     keep_error: bool = False
     counts: str | None = None
 
@@ -214,7 +228,7 @@ class Journal(ABC):
 
     @abstractmethod
     async def put(self, record: StepRecord, seen: Seen | None, lease: Lease) -> Reply[StepRecord]:
-        """Puts a COMMITTED record in one write: of a pure step, or copied by a fork. Else as `begin`."""
+        """Puts an outcome in one write: of a pure step, a failed join, a fork. Else as `begin`."""
 
     @abstractmethod
     async def step(self, run_id: str, step_id: str) -> StepRecord | None:
@@ -258,8 +272,3 @@ class Journal(ABC):
 def as_seen(record: StepRecord | None) -> Seen | None:
     """What a conditional write compares of a record."""
     return Seen(record.status, record.attempt_id) if record is not None else None
-
-
-def is_settled(record: StepRecord) -> bool:
-    """Whether a record is final: nothing may write it again."""
-    return record.status in ("COMMITTED", SKIPPED)

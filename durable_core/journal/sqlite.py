@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakSet
 
 from durable_core.clock import Clock, SystemClock, rfc3339
+from durable_core.errors import JournalUnavailable
 from durable_core.forking import restart_in_children
 from durable_core.journal import _sqlite_verbs as verbs
-from durable_core.journal._sqlite_file import BUSY_LIMIT_S, connect, prepare, until_free
+from durable_core.journal._sqlite_file import BUSY_LIMIT_S, connect, identity_of, prepare, until_free
 from durable_core.journal._sqlite_writer import Writer
 from durable_core.journal.base import Claim, Departure, Journal, Lease, Renewer, RunFilter
 from durable_core.records import ACTIVE, COMMITTED, STARTED, Reply, RunHeader, Seen, StepRecord
@@ -51,6 +52,7 @@ class SqliteJournal(Journal):
 
     def _begin_anew(self) -> None:
         self._ready = False
+        self._file: tuple[int, int] | None = None
         self._lock = threading.RLock()  # over opening and reading; writers belong to their threads
         self._writers: dict[int, Writer] = {}
         self._renewers: WeakSet[_SqliteRenewer] = WeakSet()
@@ -167,10 +169,12 @@ class SqliteJournal(Journal):
 
     async def close(self) -> None:
         """Closes the connections of all threads; only when nothing is being written."""
-        for writer in self._writers.values():
-            writer.connection.close()
-        if self._reader is not None:
-            self._reader.close()
+        with self._lock:
+            for writer in self._writers.values():
+                with writer.lock:  # a thread may be in it, waiting for a busy file
+                    writer.connection.close()
+            if self._reader is not None:
+                self._reader.close()
         self._begin_anew()
 
     # SQLite remembers per process which locks it has on a file, and a child inherits the memory without the
@@ -205,6 +209,7 @@ class SqliteJournal(Journal):
         with self._lock:
             if not self._ready:
                 prepare(self.path, self.busy_limit_s, create=create)
+                self._file = identity_of(self.path)
                 self._ready = True
 
     def _write(
@@ -229,6 +234,13 @@ class SqliteJournal(Journal):
             return until_free(lambda: Writer(self.path, limit_s), self.path, limit_s=limit_s)
 
     async def _write_header(self, verb: Callable[..., Reply[RunHeader]], *args: Any) -> Reply[RunHeader]:
+        if (
+            self._ready and identity_of(self.path) != self._file
+        ):  # SQLite itself would go on with what is no more there
+            raise JournalUnavailable(
+                f"{self.path} was removed or replaced while it was in use",
+                remedy="Put the file back and start the run anew",
+            )
         reply: Reply[RunHeader] = await self._write(verb, args, full=True, alone=self.live == 0)
         return reply
 

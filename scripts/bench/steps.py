@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if __package__ in (None, ""):  # started as a file: the checkout isn't on the path yet
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from durable_core import Context, DurableWorkflowExecutor, step, workflow
+from durable_core import Context, DurableWorkflowExecutor, configure_logging, step, workflow
 from scripts.bench import floor, journals
 from scripts.bench.report import Figure, machine, peak_rss_mib, show, spread
 
@@ -236,4 +236,5 @@ def main(arguments: list[str] | None = None, scale: Scale | None = None) -> None
 
 
 if __name__ == "__main__":
+    configure_logging(level="error")  # not a line for each of the runs, above the table
     main()

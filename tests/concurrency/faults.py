@@ -181,8 +181,8 @@ FAULTS = (
     Fault(
         "certain-of-last-owner",
         "engine/drive.py",
-        "if self.owner_is_dead and record.fence == self.lease.fence - 1:",
-        "if self.owner_is_dead:",
+        "if self.gone.get(record.fence):",
+        "if any(self.gone.values()):",
         scenario="at_most_once, stray",
         limit=1000,
     ),
@@ -205,8 +205,8 @@ FAULTS = (
     Fault(
         "replaced-attempt-takes-a-new-key",
         "engine/attempts.py",
-        "    key = seen.idempotency_key\n",
-        "    key = attempt_id\n",
+        "None, seen.idempotency_key, seen.attempt + 1,",
+        "None, attempt_id, seen.attempt + 1,",
     ),
     Fault(
         "cancel-keeps-the-fence",

@@ -35,8 +35,9 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 FLOWS = """
-import asyncio, sys, time
+import asyncio, os, subprocess, sys, time
 from pathlib import Path
+import structlog
 from durable_core import Context, step, workflow
 
 def ran(name):
@@ -95,10 +96,50 @@ def complain(text: str) -> None:
 async def complaining(ctx: Context, text: str) -> None:
     await ctx.step(complain, text)
 
+@step
+def shell() -> None:
+    subprocess.run(["sh", "-c", "echo by a child of a step; echo and its errors >&2"], check=True)
+
+@step
+def past_python() -> None:
+    os.write(1, b"past the stream\\n")
+    sys.__stdout__.write("by the stream itself\\n")
+
+@workflow
+async def shelling(ctx: Context) -> str:
+    os.system("echo by a child")
+    await ctx.step(shell)
+    await ctx.step(past_python)
+    return "the result"
+
+@workflow
+async def logged(ctx: Context) -> None:
+    await ctx.step(logs)
+
+@step
+async def logs() -> None:
+    structlog.get_logger().warning("by_the_step")
+
 @workflow
 async def leaving(ctx: Context) -> None:
     await ctx.step(first, 1)
     sys.exit(3)
+"""
+
+
+# Says when the command has found its store locked, which nothing else can be seen by.
+WAITING = """
+import time
+from pathlib import Path
+from flows import echo
+
+slept = time.sleep
+
+def sleep(seconds):
+    Path("waits").touch()
+    slept(seconds)
+
+time.sleep = sleep
 """
 
 
@@ -232,6 +273,38 @@ def test_a_result_is_alone_on_standard_output_and_the_rest_on_standard_error(fol
     ]
 
 
+@pytest.mark.parametrize("command", [("run", "flows:shelling"), ("resume", "s", "--workflows", "flows")])
+def test_what_other_processes_print_is_no_part_of_the_result(folder: Path, command: tuple[str, ...]) -> None:
+    if command[0] == "resume":
+        enqueued = "from durable_core import *; import flows; "
+        enqueued += "DurableWorkflowExecutor().blocking.start(flows.shelling, run_id='s')"
+        subprocess.run([sys.executable, "-c", enqueued], cwd=folder, env=environment(), check=True)
+    done = durable(folder, *command)
+    assert (done.returncode, done.stdout) == (0, '"the result"\n')
+    told = ("by a child", "by a child of a step", "and its errors", "past the stream", "by the stream itself")
+    assert set(told) <= set(done.stderr.splitlines())
+
+
+def test_what_a_module_starts_when_it_is_imported_is_no_part_of_the_result(folder: Path) -> None:
+    module = folder / "noisy.py"
+    module.write_text("import os\nos.system('echo noise')\nfrom flows import *\n", encoding="utf-8")
+    done = durable(folder, "run", "noisy:echo", "--input", '{"text": "x"}', "--json")
+    assert json.loads(done.stdout)["output"] == ["x"]
+    assert "noise" in done.stderr.splitlines()
+
+
+@pytest.mark.parametrize("style", ["console", "json"])
+def test_a_line_that_a_step_logs_itself_names_run_and_step(folder: Path, style: str) -> None:
+    done = durable(folder, "run", "flows:logged", "--run-id", "r", "--json", "--log-format", style)
+    assert json.loads(done.stdout)["status"] == "COMPLETED"
+    (line,) = [line for line in done.stderr.splitlines() if "by_the_step" in line]
+    if style == "json":
+        found = json.loads(line)
+        assert (found["run_id"], found["fence"], found["step_id"], found["attempt"]) == ("r", 1, "logs", 1)
+    else:
+        assert {"run_id=r", "fence=1", "step_id=logs", "attempt=1"} <= set(line.split())
+
+
 def test_starting_the_same_run_again_gives_its_recorded_result_without_running_anything(folder: Path) -> None:
     (folder / "go").touch()
     results = [durable(folder, "run", "flows:gated", "--run-id", "r") for _ in range(2)]
@@ -355,6 +428,21 @@ def test_a_stopped_run_is_told_of_as_json(folder: Path) -> None:
         out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert (json.loads(out)["error"]["code"], json.loads(out)["error"]["run_id"]) == ("INTERRUPTED", "r")
+
+
+def test_a_run_that_is_stopped_before_it_was_recorded_is_to_be_started_again(folder: Path) -> None:
+    durable(folder, "run", "flows:echo", "--input", '{"text": "x"}', "--run-id", "e")
+    (folder / "waiting.py").write_text(WAITING, encoding="utf-8")
+    command = ("run", "waiting.py:echo", "--input", '{"text": "x"}', "--run-id", "new")
+    with contextlib.closing(sqlite3.connect(folder / "durable.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with started(folder, *command) as process:
+            eventually((folder / "waits").exists, "the command waits for the file")
+            process.send_signal(signal.SIGINT)
+            _, told = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130
+    assert "interrupted before the run was recorded (run 'new'). Start it again" in told
+    assert "durable resume" not in told
 
 
 def test_a_killed_run_goes_on_from_its_last_committed_step(folder: Path) -> None:

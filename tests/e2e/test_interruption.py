@@ -125,7 +125,9 @@ async def test_a_def_body_that_outlasts_a_deploy_is_not_begun_beside_itself_and_
     os.kill(child.pid, signal.SIGTERM)
     until(lambda: (tmp_path / "runs.db").exists(), "the file")
     assert ended(child) == 143
-    assert (await header(tmp_path)).status == "RUNNING"
+    left = await header(tmp_path)
+    assert left.status == "PENDING"
+    assert left.owner_process is not None  # its lease is left to run out
     async with DurableWorkflowExecutor(db_path=tmp_path / "runs.db") as executor:
         result = await executor.resume("r1", deploys.outlasts)
         assert result.output == "done"

@@ -870,3 +870,116 @@ async def test_outside_a_workflow_a_step_is_the_plain_function() -> None:
 
     assert await twice(2) == 4
     assert thrice(2) == 6
+
+
+# ---- Verifiers on bad days ----
+
+
+class Till:
+    """Takes payments; its answers can be lost."""
+
+    def __init__(self) -> None:
+        self.paid: list[str] = []
+        self.asked = 0
+
+    def verify(self, key: str) -> Done[str] | NotDone:
+        self.asked += 1
+        return Done("receipt") if key in self.paid else NotDone()
+
+
+async def test_an_at_most_once_body_that_raised_is_verified_before_the_next_try(place: Place) -> None:
+    till = Till()
+
+    @step(semantics="at_most_once", verify=till.verify, retry=Retry(max_attempts=3, initial_delay_s=0))
+    async def pay() -> str:
+        till.paid.append(current_step().idempotency_key)
+        raise ConnectionError("the answer was lost")
+
+    @workflow(name="paying_once")
+    async def wf(ctx: Context) -> str:
+        return await ctx.step(pay)
+
+    assert (await place.executor().run(wf)).output == "receipt"
+    assert (len(till.paid), till.asked) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "answer", [ConnectionError("down"), SystemExit(3), Done(object()), Done("text"), "yes"]
+)
+async def test_a_verifier_that_gives_no_usable_answer_leaves_the_step_in_doubt_until_it_does(
+    place: Place, processes: Processes, answer: Any
+) -> None:
+    answers: list[Any] = [answer, NotDone()]
+    bodies: list[int] = []
+
+    def verify(key: str) -> Any:
+        found = answers.pop(0)
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    @step(semantics="at_most_once", verify=verify)
+    async def pay() -> int:
+        bodies.append(1)
+        return 7
+
+    @workflow(name="doubtful")
+    async def wf(ctx: Context) -> int:
+        try:
+            return await ctx.step(pay)
+        except StepFailed:
+            return -1
+
+    await crash(place, processes, lambda ex: ex.run(wf, run_id="r1"), after=verb_of("begin", "pay"))
+    bodies.clear()
+    with pytest.raises(RunFailed) as caught:
+        await place.executor().resume("r1", wf)
+    assert isinstance(caught.value.__cause__, StepInDoubt)
+    assert bodies == []
+    assert (await place.executor().resume("r1", wf)).output == 7  # whoever began it is dead for certain
+    assert bodies == [1]
+
+
+async def test_a_skip_of_one_step_does_not_make_another_undecidable(
+    place: Place, processes: Processes
+) -> None:
+    @step(semantics="at_most_once", verify=lambda key, name: NotDone())
+    async def pay(name: str) -> str:
+        return name
+
+    @workflow(name="two_payments")
+    async def wf(ctx: Context) -> list[str]:
+        return list(await asyncio.gather(ctx.step(pay, "a"), ctx.step(pay, "b")))
+
+    await crash(place, processes, lambda ex: ex.run(wf, run_id="r1"), at=lambda verb, *_: verb == "commit")
+    await place.executor().skip("r1", "pay", output="by hand")
+    assert (await place.executor().resume("r1", wf)).output == ["by hand", "b"]
+
+
+@pytest.mark.parametrize("timeout_s", [None, 60])
+async def test_a_cancelled_def_body_is_awaited_and_committed_whatever_its_timeout(
+    place: Place, timeout_s: float | None
+) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+    paid: list[int] = []
+
+    @step(semantics="at_most_once", verify=lambda key: NotDone(), timeout_s=timeout_s)
+    def pay() -> int:
+        inside.set()
+        go_on.wait(20)
+        paid.append(1)
+        return 1
+
+    @workflow(name="cancelled_payment")
+    async def wf(ctx: Context) -> int:
+        return await ctx.step(pay)
+
+    running = asyncio.ensure_future(place.executor().run(wf, run_id="r1"))
+    await asyncio.to_thread(inside.wait, 20)
+    running.cancel()
+    await asyncio.wait((running,), timeout=0.05)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert (await place.executor().resume("r1", wf)).output == 1
+    assert paid == [1]

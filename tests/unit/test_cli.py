@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
+import shlex
 import sqlite3
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from durable_core.cli import outcome
+from durable_core.cli import finding, outcome, output
 from durable_core.cli.app import execute
 from durable_core.engine.executor import DurableWorkflowExecutor
 from durable_core.engine.results import RunResult
@@ -37,6 +40,7 @@ from durable_core.errors import (
     UnknownType,
     UsageError,
 )
+from durable_core.stores import open_store
 from durable_core.workflow import Workflow
 
 FLOWS = """
@@ -70,6 +74,14 @@ def flaky(name: str) -> str:
 @workflow
 async def month(ctx: Context, customers: list[str], since: date = date(2026, 1, 1)) -> list[str]:
     return [(await ctx.step(bill, one)).customer for one in customers] + [since.strftime("%d.%m.")]
+
+@step
+def refuse() -> None:
+    raise ConnectionError("the line is dead")
+
+@workflow
+async def refused(ctx: Context) -> None:
+    await ctx.step(refuse)
 
 @workflow
 async def blobs(ctx: Context) -> int:
@@ -257,7 +269,9 @@ def test_no_command_shows_the_help(cli: Cli) -> None:
     assert cli().code == 2
     shown = cli("--help")
     assert shown.code == 0
-    assert "130 interrupted" in " ".join(shown.out.split())
+    told = " ".join(shown.out.split())
+    ends = (0, 1, 2, 3, 4, 5, 6, 7, 70, 130, 143)
+    assert re.findall(r"\b(\d+) [a-z]", told.partition("Exit codes: ")[2]) == [str(code) for code in ends]
 
 
 def test_a_run_that_has_not_come_to_its_end_is_no_success(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,6 +398,40 @@ def test_an_empty_id_is_a_mistake_and_not_every_run(cli: Cli) -> None:
     assert cli("show", "june", "--step", "").code == 3
 
 
+@pytest.mark.parametrize(
+    ("url", "run_id", "unrecorded"),
+    [
+        ("sqlite:///durable.db", "june", False),
+        ("sqlite:///durable.db", "jun", True),
+        ("sqlite:///none.db", "june", True),
+        ("sqlite:///no/folder.db", "june", True),
+        ("sqlite:///billing.py", "june", False),
+        ("memory://", "june", True),
+    ],
+)
+def test_a_run_is_unrecorded_only_where_that_is_certain(
+    cli: Cli, url: str, run_id: str, unrecorded: bool
+) -> None:
+    month(cli, "june", "ann")
+    before = set(Path().iterdir())
+    assert finding.is_unrecorded(open_store(url), run_id) is unrecorded
+    assert set(Path().iterdir()) == before
+
+
+def test_a_store_that_cannot_be_read_holds_nobody_up(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finding, "_LOOK_S", 0.05)
+    month(cli, "june", "ann")
+    before = set(threading.enumerate())
+    with contextlib.closing(sqlite3.connect("durable.db", isolation_level=None)) as other:
+        other.execute("PRAGMA journal_mode=DELETE")  # with a log, readers would go on
+        other.execute("BEGIN EXCLUSIVE")
+        assert not finding.is_unrecorded(open_store("sqlite:///durable.db"), "july")
+        looking = set(threading.enumerate()) - before
+        assert [thread.daemon for thread in looking] == [True]  # Python waits for no other at its end
+    for thread in looking:
+        thread.join(30)
+
+
 # ---- list ----
 
 
@@ -476,6 +524,35 @@ def test_a_step_is_shown_with_its_earlier_attempts(cli: Cli) -> None:
     step = cli("show", "r", "--step", "flaky", "--json").document["step"]
     assert (step["attempt"], [one["attempt"] for one in step["attempts"]]) == (2, [1])
     assert "Earlier attempts:" in cli("show", "r", "--step", "flaky").out
+
+
+def test_a_failed_step_is_shown_with_the_type_of_its_error(cli: Cli) -> None:
+    assert cli("run", "billing:refused", "--run-id", "r").code == 1
+    shown = cli("show", "r", "--step", "refuse").out
+    assert "\nError (ConnectionError):\nTraceback" in shown
+    assert shown.count("ConnectionError: the line is dead") == 1
+
+
+def test_an_id_that_looks_like_an_option_is_told_in_a_command_that_works(cli: Cli) -> None:
+    failed = cli("run", "billing:refused", "--run-id", "-x", "--store", "sqlite:///a b.db")
+    assert failed.code == 1
+    told = shlex.split(failed.err.partition("then: ")[2])
+    assert told[0] == "durable"
+    again = cli(*told[1:])
+    assert again.code == 1
+    assert "Run: -x\n" in again.err
+    assert "the line is dead" in again.err
+
+
+def test_what_is_kept_from_standard_output_needs_no_stream_of_the_system(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    with output.kept_for_the_result():
+        sys.stdout.write("by the user\n")
+    output.write("the result")
+    assert sys.stdout.getvalue() == "the result"
+    assert capsys.readouterr().err == "by the user\n"
 
 
 def test_an_output_kept_as_a_blob_is_shown_and_its_loss_is_told(cli: Cli) -> None:

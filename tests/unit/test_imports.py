@@ -11,6 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
+import durable_core
+from durable_core import errors
+
 ROOT = Path(__file__).parents[2]
 MAX_LINES = 400
 
@@ -20,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("identity", "codec", "envelope", "retry", "annotations", "settings", "current", "log", "forking"),
     ("journal.base", "blobs.base", "journal.schema", "store"),
     ("journal", "blobs"),
-    ("step_definition", "workflow", "context", "sync_context", "checkpointer"),
+    ("step_definition", "scope", "workflow", "context", "sync_context", "checkpointer"),
     ("engine",),
     ("stores",),
     ("",),  # the package's own __init__, which re-exports
@@ -222,6 +225,45 @@ def test_the_package_imports_without_clients_and_terminal_libraries() -> None:
     assert [ask for ask in seen["asked"] if ask[0].startswith("durable_core")] == []
     assert "durable_core" in seen["loaded"]
     assert set(seen["loaded"]) - CHEAP == set()
+
+
+# Errors that people catch or that stop a run; the others are usage errors of one kind or another.
+CAUGHT = (
+    "AmbiguousStep",
+    "BranchFailed",
+    "CorruptRecord",
+    "CrashLimitReached",
+    "DeadlineReached",
+    "DurableError",
+    "Fenced",
+    "InputNotSerializable",
+    "JournalUnavailable",
+    "MissingBlob",
+    "OutputNotSerializable",
+    "OutputTooLarge",
+    "RunBusy",
+    "RunCancelled",
+    "RunFailed",
+    "RunInputMismatch",
+    "RunNotFinished",
+    "RunNotFound",
+    "StepFailed",
+    "StepInDoubt",
+    "StepMismatch",
+    "StepTimedOut",
+    "UsageError",
+)
+
+
+@pytest.mark.parametrize("name", CAUGHT)
+def test_an_error_that_people_catch_is_imported_from_the_package_itself(name: str) -> None:
+    assert name in durable_core.__all__
+    assert getattr(durable_core, name) is getattr(errors, name)
+
+
+def test_what_the_package_offers_is_sorted_and_there() -> None:
+    assert durable_core.__all__ == sorted(durable_core.__all__)
+    assert [name for name in durable_core.__all__ if not hasattr(durable_core, name)] == []
 
 
 def make_package(folder: Path, files: dict[str, str]) -> Path:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextvars
 import json
 import logging
+import os
+import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
 
+import durable_core
 from durable_core import (
     Context,
     DurableWorkflowExecutor,
     Retry,
+    add_run_context,
     configure_logging,
     current_step,
     log,
@@ -22,7 +29,7 @@ from durable_core import (
     workflow,
 )
 from durable_core.errors import RunFailed, UsageError
-from durable_core.log import add_run_context, get_logger
+from durable_core.log import ensure_configured, get_logger
 
 MARKER = "m4rk3r-in-a-payload"
 
@@ -208,11 +215,192 @@ async def test_what_a_line_says_itself_is_not_overwritten() -> None:
 def test_colours_are_for_terminals_only(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    configure_logging(style="console")
     for terminal, no_color, coloured in ((True, None, True), (True, "1", False), (False, None, False)):
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
         monkeypatch.delenv("NO_COLOR", raising=False)
         if no_color:
             monkeypatch.setenv("NO_COLOR", no_color)
+        configure_logging(style="console")
         get_logger("x").info("hello")
         assert ("\x1b[" in capsys.readouterr().err) is coloured
+
+
+# ---- What a step writes itself ----
+
+MODULES_OWN = structlog.get_logger()
+
+
+@step
+async def talks(text: str) -> str:
+    MODULES_OWN.info("by_structlog", mine=1)
+    current_step().log.info("by_the_step")
+    return text
+
+
+@step
+def talks_in_a_thread(text: str) -> str:
+    structlog.get_logger("mine").warning("by_structlog", mine=2)
+    return text
+
+
+@workflow(name="talking")
+async def talking(ctx: Context) -> None:
+    structlog.get_logger().info("by_the_workflow")
+    await ctx.step(talks, "x")
+    await ctx.step(talks_in_a_thread, "x")
+
+
+async def talk() -> None:
+    async with DurableWorkflowExecutor("memory://") as executor:
+        await executor.run(talking, run_id="r1")
+
+
+async def test_a_steps_own_lines_name_run_and_step_and_go_to_stderr(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    await talk()
+    out, err = capsys.readouterr()
+    assert out == ""
+    ids = ("event", "run_id", "fence", "step_id", "attempt")
+    found = [tuple(line.get(key) for key in ids) for line in lines(err) if line["event"].startswith("by_")]
+    assert found == [
+        ("by_the_workflow", "r1", 1, None, None),
+        ("by_structlog", "r1", 1, "talks", 1),
+        ("by_the_step", "r1", 1, "talks", 1),
+        ("by_structlog", "r1", 1, "talks_in_a_thread", 1),
+    ]
+
+
+async def test_a_steps_own_lines_look_like_all_others(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DURABLE_LOG_FORMAT", "console")
+    monkeypatch.setenv("DURABLE_LOG_LEVEL", "warning")
+    await talk()
+    out, err = capsys.readouterr()
+    (line,) = err.splitlines()
+    assert out == ""
+    assert "warning" in line
+    assert {"run_id=r1", "fence=1", "step_id=talks_in_a_thread", "attempt=1", "mine=2"} <= set(line.split())
+
+
+async def test_an_application_that_configures_structlog_can_have_the_ids_in_all_its_lines() -> None:
+    seen: list[dict[str, Any]] = []
+
+    def keep(_: object, __: str, event: Any) -> Any:
+        seen.append(dict(event))
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[add_run_context, keep], logger_factory=structlog.ReturnLoggerFactory())
+    await talk()
+    mine = [line for line in seen if line["event"] == "by_structlog"]
+    assert [(line["run_id"], line["fence"], line["step_id"], line["attempt"]) for line in mine] == [
+        ("r1", 1, "talks", 1),
+        ("r1", 1, "talks_in_a_thread", 1),
+    ]
+    assert "run_started" in {line["event"] for line in seen}
+
+
+async def test_a_steps_logger_names_it_in_a_thread_that_the_step_has_started(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    @step
+    async def delegates() -> None:
+        info = current_step()
+        thread = threading.Thread(
+            target=contextvars.Context().run, args=(lambda: info.log.info("elsewhere", mine=1),)
+        )
+        thread.start()
+        thread.join()
+
+    @workflow(name="delegating")
+    async def wf(ctx: Context) -> None:
+        await ctx.step(delegates)
+
+    async with DurableWorkflowExecutor("memory://") as executor:
+        await executor.run(wf, run_id="r1")
+    line = next(line for line in lines(capsys.readouterr().err) if line["event"] == "elsewhere")
+    assert (line["run_id"], line["fence"], line["step_id"], line["attempt"], line["mine"]) == (
+        "r1", 1, "delegates", 1, 1,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"processors": [structlog.processors.KeyValueRenderer()]},
+        {"wrapper_class": structlog.make_filtering_bound_logger(logging.ERROR)},
+        {"logger_factory": structlog.ReturnLoggerFactory()},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_what_the_application_configures_of_structlog_stays_however_little_it_is(
+    changed: dict[str, Any],
+) -> None:
+    ensure_configured()
+    structlog.configure(**changed)
+    before = structlog.get_config()
+    ensure_configured()
+    DurableWorkflowExecutor("memory://")
+    assert structlog.get_config() == before
+    ((name, value),) = changed.items()
+    assert structlog.get_config()[name] is value
+
+
+async def test_settings_that_changed_count_for_the_next_executor(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DURABLE_LOG_LEVEL", "critical")
+    await talk()
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("DURABLE_LOG_LEVEL", "info")
+    await talk()
+    assert "by_structlog" in capsys.readouterr().err
+
+
+def test_a_wrong_setting_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(level="error", style="json")
+    with pytest.raises(UsageError):
+        configure_logging(level="debug", style="xml")
+    get_logger("x").info("hello")
+    assert capsys.readouterr().err == ""
+
+
+def test_lines_follow_standard_error_wherever_it_leads(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ensure_configured()
+    bound = structlog.get_logger().bind(x=1)
+    other = sys.stdout
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", other)
+        bound.info("first")
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", None)
+        bound.info("into_the_void")
+    bound.info("second")
+    out, err = capsys.readouterr()
+    assert [line["event"] for line in lines(out)] == ["first"]
+    assert [line["event"] for line in lines(err)] == ["second"]
+
+
+def test_a_standard_error_that_nobody_reads_fails_no_run() -> None:
+    script = (
+        "import os, sys\n"
+        "from durable_core import *\n"
+        "read, write = os.pipe(); os.close(read); os.dup2(write, 2)\n"
+        "@workflow\n"
+        "async def wf(ctx: Context) -> int:\n"
+        "    ctx.log.info('x'); return 7\n"
+        "print(DurableWorkflowExecutor('memory://').blocking.run(wf).output, flush=True)\n"
+        "os._exit(0)\n"
+    )
+    root = str(Path(durable_core.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (0, "7\n")

@@ -66,18 +66,19 @@ def test_only_what_may_be_tried_again_is(
 BAD: list[dict[str, Any]] = [
     *({"max_attempts": value} for value in (0, -1, 1.5, "3", True, None)),
     *({"initial_delay_s": value} for value in (-1, math.nan, math.inf, "1", None, True)),
-    *({"factor": value} for value in (0, 0.99, -2, math.nan, "2")),
-    *({"max_delay_s": value} for value in (-0.1, math.inf, math.nan)),
+    *({"factor": value} for value in (0, 0.99, -2, math.nan, "2", 10**400, 10**5000)),
+    *({"max_delay_s": value} for value in (-0.1, math.inf, math.nan, 10**400)),
     *({"jitter": value} for value in (-0.1, 1.1, math.nan, "0")),
     *({"retry_on": value} for value in (ValueError, [ValueError], ("ValueError",), (BaseException,), (1,))),
     *({"give_up_on": value} for value in (OSError, [OSError], (KeyboardInterrupt,), (int,))),
 ]
 
 
-@pytest.mark.parametrize("options", BAD, ids=repr)
+@pytest.mark.parametrize("options", BAD, ids=lambda options: next(iter(options)))
 def test_what_cannot_be_meant_is_refused_when_it_is_written(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=next(iter(options))):
+    with pytest.raises(UsageError, match=next(iter(options))) as caught:
         Retry(**options)
+    assert len(str(caught.value)) < 200
 
 
 def test_a_retry_cannot_be_changed_after_it_was_made() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,8 @@ def test_the_environment_names_the_store_when_nothing_else_does(monkeypatch: pyt
         (("mysql://h/d", None, None), "mysql"),
         (("runs.db", None, None), "runs.db"),
         (("", None, None), "store URL"),
+        ((5, None, None), "store= is a int"),
+        ((None, 5, None), "db_path= is a int"),
     ],
     ids=repr,
 )
@@ -89,6 +92,38 @@ def test_a_url_of_no_store_or_with_unknown_options_is_refused_without_its_passwo
     with pytest.raises(UsageError) as caught:
         open_store(url)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["a\0b.db", "\ud800.db", "a" * 300, "a" * 250, "x/" * 3000 + "a.db"], ids=lambda name: name[:8]
+)
+def test_a_name_that_no_file_can_have_is_refused_in_few_words(name: str, tmp_path: Path) -> None:
+    for options in ({"db_path": tmp_path / name}, {"db_path": f"{tmp_path}/{name}"}):
+        with pytest.raises(UsageError, match="can't be the name of a SQLite file") as caught:
+            DurableWorkflowExecutor(**options)
+        assert len(str(caught.value)) < 300
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("url", ["sqlite:///a%00b.db", "sqlite:///a\0b.db"])
+def test_a_null_byte_in_a_url_is_refused(url: str) -> None:
+    with pytest.raises(UsageError):
+        open_store(url)
+
+
+def test_a_name_that_leads_in_a_circle_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.db").symlink_to(tmp_path / "b.db")
+    (tmp_path / "b.db").symlink_to(tmp_path / "a.db")
+    with pytest.raises(UsageError, match="can't be the name"):
+        DurableWorkflowExecutor(db_path=tmp_path / "a.db")
+
+
+async def test_the_longest_name_that_leaves_room_for_the_files_beside_it_can_be_used(tmp_path: Path) -> None:
+    longest = os.pathconf(tmp_path, "PC_NAME_MAX") - len("-journal")
+    async with DurableWorkflowExecutor(db_path=tmp_path / ("a" * longest)) as executor:
+        assert (await executor.run(kept, run_id="r1", number=1)).output == 9000
+    with pytest.raises(UsageError):
+        DurableWorkflowExecutor(db_path=tmp_path / ("a" * (longest + 1)))
 
 
 def test_a_url_opens_its_kinds_of_store_and_connects_to_nothing(tmp_path: Path) -> None:
@@ -124,7 +159,9 @@ async def kept(ctx: Context, number: int) -> int:
     return len(await ctx.step(large, number))
 
 
-@pytest.mark.parametrize("name", ["runs.db", "a b.db", "50%.db", "what?.db", "no#1.db", "é.db", "%20.db"])
+@pytest.mark.parametrize(
+    "name", ["runs.db", "a b.db", "50%.db", "what?.db", "no#1.db", "é.db", "%20.db", "\udcff.db"]
+)
 async def test_a_file_of_any_name_keeps_its_runs_and_its_blobs_beside_it(name: str, tmp_path: Path) -> None:
     async with DurableWorkflowExecutor(db_path=tmp_path / name) as executor:
         assert (await executor.run(kept, run_id="r1", number=1)).output == 9000
@@ -153,16 +190,17 @@ async def test_two_executors_of_memory_share_nothing_unless_they_share_a_store()
 @pytest.mark.parametrize(
     "options",
     [
-        *({"lease_s": value} for value in (0, -1, float("nan"), float("inf"), "30", None)),
-        *({"run_crash_limit": value} for value in (0, -1, 1.5, None)),
-        *({"grace_s": value} for value in (-1, float("nan"), "x")),
+        *({"lease_s": value} for value in (0, -1, float("nan"), float("inf"), "30", None, 10**400)),
+        *({"run_crash_limit": value} for value in (0, -1, 1.5, None, -(10**400))),
+        *({"grace_s": value} for value in (-1, float("nan"), "x", 10**400, -(10**400))),
         *({"output_cap_bytes": value} for value in (0, -1, 1.5, "1", None)),
     ],
-    ids=repr,
+    ids=lambda options: next(iter(options)),
 )
 def test_an_option_of_the_executor_that_cannot_be_meant_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=next(iter(options))):
+    with pytest.raises(UsageError, match=next(iter(options))) as caught:
         DurableWorkflowExecutor("memory://", **options)
+    assert len(str(caught.value)) < 300
 
 
 def test_an_unknown_option_of_the_executor_is_refused() -> None:

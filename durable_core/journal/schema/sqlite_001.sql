@@ -14,6 +14,7 @@ CREATE TABLE runs (                     -- one row per run: who drives it, what 
   due_at_ms INTEGER NOT NULL DEFAULT 0,
   wake_count INTEGER NOT NULL DEFAULT 0,
   crashes INTEGER NOT NULL DEFAULT 0,
+  gone TEXT,                            -- JSON
   output_hash TEXT, output_data BLOB, output_ref TEXT, output_codec TEXT, output_size INTEGER,
   error TEXT, counts TEXT,              -- JSON
   session_id TEXT, forked_from TEXT,
