@@ -105,17 +105,18 @@ class FilesystemBlobs(BlobStore):
         with self._explained(path):
             self._stay_inside(path.parent)
             path.unlink(missing_ok=True)
-            if not path.parent.is_dir():
-                return
-            for left in path.parent.glob(f"{_TEMPORARY}*"):  # of puts that died; a live one is younger
-                with suppress(FileNotFoundError):
-                    if left.stat().st_mtime < time.time() - _STALE_S:
-                        left.unlink()
-            try:
-                path.parent.rmdir()
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
-                    raise
+            with suppress(FileNotFoundError):  # another delete may take the folder at any moment
+                for left in list(
+                    path.parent.glob(f"{_TEMPORARY}*")
+                ):  # of puts that died; a live one is younger
+                    with suppress(FileNotFoundError):
+                        if left.stat().st_mtime < time.time() - _STALE_S:
+                            left.unlink()
+                try:
+                    path.parent.rmdir()
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                        raise
             with suppress(FileNotFoundError):
                 _sync_folder(path.parent if path.parent.exists() else path.parent.parent)
 

@@ -201,17 +201,24 @@ def test_a_frame_that_claims_more_than_the_cap_makes_no_room_for_it() -> None:
 
 
 HUNDRED_MB = """
-import resource
+from pathlib import Path
+
 from durable_core.codec import decode, encode
 from durable_core.envelope import seal, unseal
 
+
+def most_kib():  # of this program: ru_maxrss would begin with its parent's
+    (line,) = [one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmHWM")]
+    return int(line.split()[1])
+
+
 value = "0123456789" * 10_000_000
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = most_kib()
 raw = encode(value)
 sealed = seal(raw)
 del raw
 assert decode(unseal(sealed.codec, sealed.data, size=sealed.size, output_hash=sealed.output_hash)) == value
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+print((most_kib() - before) // 1024)
 """
 
 
@@ -219,4 +226,4 @@ def test_a_hundred_megabytes_go_through_in_less_than_six_hundred_more() -> None:
     done = subprocess.run(
         [sys.executable, "-c", HUNDRED_MB], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert 50 < int(done.stdout) < 600
+    assert 100 < int(done.stdout) < 600
