@@ -24,11 +24,22 @@ async def ask(verb: Callable[..., Awaitable[R]], *args: Any, **options: Any) -> 
         JournalUnavailable: No reply came.
         DurableError: The journal's other errors.
     """
+    try:
+        return await verb(*args, **options)
+    except JournalUnavailable as error:
+        return await ask_again(error, verb, *args, **options)
+
+
+async def ask_again(
+    error: JournalUnavailable, verb: Callable[..., Awaitable[R]], *args: Any, **options: Any
+) -> R:
+    """The same, after a first call to which no reply came."""
     for pause_s in _ASK_AGAIN_AFTER_S:
+        if error.waited_s > _ASK_AGAIN_AFTER_S[-1]:
+            break
+        await asyncio.sleep(pause_s)
         try:
             return await verb(*args, **options)
-        except JournalUnavailable as error:
-            if error.waited_s > _ASK_AGAIN_AFTER_S[-1]:
-                raise
-            await asyncio.sleep(pause_s)
-    return await verb(*args, **options)
+        except JournalUnavailable as again:
+            error = again
+    raise error

@@ -48,8 +48,10 @@ async def run(step: Step[..., Any], args: tuple[object, ...], kwargs: dict[str, 
 
 def _own(args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[tuple[object, ...], dict[str, object]]:
     """Copies of what a body could change: a change would be seen by the workflow, but not on replay."""
-    if not all(type(arg) in ATOMS for arg in (*args, *kwargs.values())):
-        args, kwargs = copy.deepcopy((args, kwargs))
+    for given in (args, kwargs.values()):
+        for arg in given:
+            if type(arg) not in ATOMS:
+                return copy.deepcopy((args, kwargs))
     return args, kwargs
 
 

@@ -8,8 +8,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.clock import epoch_ms
-from durable_core.engine.asking import ask
-from durable_core.errors import ControlFlow, DurableError, Fenced, RunInterrupted, UsageError
+from durable_core.engine.asking import ask_again
+from durable_core.errors import (
+    ControlFlow,
+    DurableError,
+    Fenced,
+    JournalUnavailable,
+    RunInterrupted,
+    UsageError,
+)
 from durable_core.log import get_logger
 from durable_core.records import FAILED
 
@@ -163,7 +170,10 @@ class Drive:
     async def ask(self, verb: Callable[..., Awaitable[R]], *args: Any, **options: Any) -> R:
         """One journal call, made again as it was when no reply came; the journal's errors stop the drive."""
         try:
-            return await ask(verb, *args, **options)
+            try:  # in this frame, because it is done twice a step
+                return await verb(*args, **options)
+            except JournalUnavailable as error:
+                return await ask_again(error, verb, *args, **options)
         except DurableError as error:
             error.run_id = error.run_id or self.run_id
             self.stop(error)
