@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +21,7 @@ from durable_core.errors import (
     UsageError,
 )
 from durable_core.identity import check_id, input_hash, new_owner
-from durable_core.journal.base import Claim, Departure, Lease
+from durable_core.journal.base import Claim
 from durable_core.records import FAILED, PENDING, RUNNING, TOMBSTONE, RunHeader, parse_object
 
 if TYPE_CHECKING:
@@ -117,11 +116,7 @@ async def create(
         created_at=now,
         updated_at=now,
     )
-    try:
-        reply = await ask(tools.journal.create, header, tools.lease_ms)
-    except asyncio.CancelledError:
-        await _give_back(tools, Lease(run_id, creator, header.fence, base_fence), None)
-        raise
+    reply = await ask(tools.journal.create, header, tools.lease_ms)
     if reply.row is None:
         raise CorruptRecord("the run's header vanished while it was created", run_id=run_id)
     # Whoever took it over since, the creator stays; only the owner tells whether it is still mine to drive.
@@ -141,12 +136,6 @@ async def _stored_inputs(
             run_id=run_id,
             remedy=error.remedy,
         ) from error
-
-
-async def _give_back(tools: Tools, lease: Lease, counts: str | None) -> None:
-    """Releases what a call that was cancelled may have acquired; refused, it hadn't."""
-    departure = Departure(status=PENDING, due_at_ms=tools.clock.now_ms(), keep_error=True, counts=counts)
-    await ask(tools.journal.leave, lease, departure)
 
 
 async def acquire(tools: Tools, seen: RunHeader, fingerprint: str | None = None) -> Admitted | RunHeader:
@@ -184,11 +173,7 @@ async def acquire(tools: Tools, seen: RunHeader, fingerprint: str | None = None)
         fingerprint=fingerprint,
     )
     dead_owner = seen.owner if owner_is_dead else None
-    try:
-        reply = await ask(journal.acquire, seen, claim, statuses=(seen.status,), dead_owner=dead_owner)
-    except asyncio.CancelledError:
-        await _give_back(tools, Lease(seen.run_id, claim.owner, seen.fence + 1, seen.base_fence), seen.counts)
-        raise
+    reply = await ask(journal.acquire, seen, claim, statuses=(seen.status,), dead_owner=dead_owner)
     header = reply.row
     if header is None:
         raise CorruptRecord("the run's header vanished while it was acquired", run_id=seen.run_id)

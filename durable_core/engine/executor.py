@@ -11,7 +11,7 @@ from durable_core.engine.blocking import BlockingExecutor
 from durable_core.engine.drive import Tools
 from durable_core.engine.lease import Renewals
 from durable_core.engine.results import RunResult, RunView, StepView, view_of
-from durable_core.engine.running import How, drive_admitted, go_on, released_on_sigterm
+from durable_core.engine.running import How, drive_admitted, go_on
 from durable_core.engine.stopping import Deadline
 from durable_core.engine.threads import BodyThreads
 from durable_core.engine.values import Values
@@ -57,7 +57,9 @@ class DurableWorkflowExecutor:
         UsageError: The arguments name no store, contradict each other, or are out of range.
 
     Example:
-        result = await DurableWorkflowExecutor(db_path="runs.db").run(quarterly_report, task="Q3")
+        executor = DurableWorkflowExecutor(db_path="runs.db")
+        result = await executor.run(quarterly_report, task="Q3")
+        result = await executor.run(quarterly_report, task="Q3", resume_run_id=result.run_id)
     """
 
     def __init__(
@@ -124,7 +126,6 @@ class DurableWorkflowExecutor:
         **inputs: object,
     ) -> RunResult[R]: ...
 
-    @released_on_sigterm
     async def run(
         self,
         wf: Workflow[..., R] | BoundWorkflow[R],
@@ -207,7 +208,6 @@ class DurableWorkflowExecutor:
             admission.check_same(header, workflow, named)
         return view_of(header)
 
-    @released_on_sigterm
     async def resume(
         self,
         run_id: str,
