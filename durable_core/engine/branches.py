@@ -84,9 +84,10 @@ async def _ended(tasks: list[asyncio.Task[Any]], halt: Halt) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        for task in tasks:  # read, so that it isn't reported as lost
-            _ = task.cancelled() or task.exception()
         raise
+    finally:
+        for task in tasks:  # read, so that none is reported as lost when another one counts
+            _ = task.done() and (task.cancelled() or task.exception())
 
 
 def _failures(
