@@ -234,4 +234,5 @@ def is_async(fn: Callable[..., Any]) -> bool:
     """Whether calling it gives something to await."""
     while isinstance(fn, functools.partial):
         fn = fn.func
-    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(type(fn), "__call__", None))  # noqa: B004
+    called = getattr(type(fn), "__call__", None)  # noqa: B004 - the method itself, not whether there is one
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(called)

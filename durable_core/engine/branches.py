@@ -70,7 +70,7 @@ async def join(
 async def _run(drive: Drive, branch: Branch[Any], halt: Halt) -> Any:
     try:
         return await branch
-    except BaseException:
+    except BaseException:  # whatever ends a branch halts the others; it is raised on
         halt.set()
         drive.wake(halt)
         raise
