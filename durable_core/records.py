@@ -133,7 +133,8 @@ class RunHeader:
         fence: The takeover number: 1 for the first owner, one more at each acquire.
         base_fence: Records with a fence up to this belong to an earlier life of the id.
         lease_until_ms: End of the lease, milliseconds since the epoch; 0 when nobody holds one.
-        due_at_ms: When a worker should next look at the run.
+        due_at_ms: When a worker should next look at the run: the end of the lease while it is driven, else a
+            wake time, or when it was released.
         wake_count: How often the run was woken.
         crashes: Takeovers from dead owners that had finished nothing, in a row.
         gone: JSON: the fences of owners that never released the run, each with whether its process is dead
@@ -141,6 +142,7 @@ class RunHeader:
         counts: JSON: steps by status, written when the run ends or is released.
         error: JSON: an error's code, type, message, traceback, and `steps`: ids of the failures that ended
             the run.
+        expires_at_s: Of a tombstone under which nothing is left: when it may go, seconds since the epoch.
     """
 
     run_id: str
@@ -175,10 +177,102 @@ class RunHeader:
     created_at: str = ""
     updated_at: str = ""
     ended_at: str | None = None
+    expires_at_s: int | None = None
 
     def error_info(self) -> dict[str, Any]:
         """`error` as a dict, empty when there is none."""
         return parse_object(self.error, self.run_id)
+
+
+class Segment(NamedTuple):
+    """Outcomes of many map items, written together: a row of `segments`.
+
+    Attributes:
+        step_id: Of the map.
+        chunk: Which part of the items, from 0.
+        seq: The place in the chunk's log, from 0, without gaps.
+        attempt_id: Random, new with each segment: how a lost reply is recognised.
+        fence: Of the run's owner that wrote it.
+        chunk_fence: Of the chunk's owner, where workers share the map.
+        items: How many outcomes it holds; none: it claims the chunk.
+        data, codec, size, output_hash: The packed outcomes, stored like a step's output, always inline.
+        refs: JSON list of the blobs that its outcomes point to; None without any.
+        written_at: RFC 3339, UTC, milliseconds.
+    """
+
+    run_id: str
+    step_id: str
+    chunk: int
+    seq: int
+    attempt_id: str
+    fence: int
+    chunk_fence: int = 0
+    items: int = 0
+    data: bytes | None = None
+    codec: str | None = None
+    size: int | None = None
+    output_hash: str | None = None
+    refs: str | None = None
+    written_at: str = ""
+
+    def blob_refs(self) -> tuple[str, ...]:
+        """`refs` as a tuple.
+
+        Raises:
+            CorruptRecord: It isn't a list of names.
+        """
+        found = _parsed(self.refs, self.run_id, self.step_id) or []
+        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+            raise CorruptRecord(
+                "the blobs of a segment aren't a list", run_id=self.run_id, step_id=self.step_id
+            )
+        return tuple(found)
+
+
+class Event(NamedTuple):
+    """Something sent to a run: a row of `events`, kept until the run is pruned.
+
+    Attributes:
+        name: What it is waited for by.
+        seq: The order in which events of that name were sent, from 0.
+        event_id: The sender's: sent twice it is one event.
+        fence: Of the run's life that it was sent to: its `base_fence` + 1.
+        data, ref, codec, size, output_hash: The payload, stored like a step's output.
+        sent_at: RFC 3339, UTC, milliseconds.
+        taken_by: The attempt_id of the step that took it.
+    """
+
+    run_id: str
+    name: str
+    seq: int
+    event_id: str
+    fence: int
+    data: bytes | None = None
+    ref: str | None = None
+    codec: str | None = None
+    size: int | None = None
+    output_hash: str | None = None
+    sent_at: str = ""
+    taken_by: str | None = None
+
+
+class Child(NamedTuple):
+    """A record under a run's header, as pruning sees it.
+
+    Attributes:
+        kind: step, segment or event.
+        name: The step's id or the event's name.
+        chunk, seq: The rest of the key; 0 where the kind has none.
+        fence: Nothing above the pruner's own is deleted.
+        refs: The blobs that it points to.
+    """
+
+    kind: str
+    name: str
+    chunk: int
+    seq: int
+    fence: int
+    refs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from durable_core.clock import SystemClock
 from durable_core.engine import admission
 from durable_core.engine.process import this_process
 from durable_core.errors import JournalUnavailable
-from durable_core.journal.base import Claim, Departure, Journal, Lease, Renewer, RunFilter
-from durable_core.records import ACTIVE, Reply, RunHeader, Seen, StepRecord
+from durable_core.journal.base import Claim, Departure, Journal, Lease, Renewer, RunFilter, SegmentReader
+from durable_core.records import ACTIVE, Child, Event, Reply, RunHeader, Seen, Segment, StepRecord
 from durable_core.stores import Store, open_store
 
 KINDS = ("memory", "sqlite")
@@ -121,8 +121,61 @@ class Mortal(Journal):
         async for page in self.inner.steps(run_id):
             yield page
 
+    async def replay(self, run_id: str, within: str = "") -> AsyncIterator[list[StepRecord]]:
+        self._check("replay")
+        async for page in self.inner.replay(run_id, within):
+            yield page
+
     async def progressed(self, run_id: str, fence: int) -> bool:
         return await self._do("progressed", run_id, fence)
+
+    async def wake(self, seen: RunHeader) -> Reply[RunHeader]:
+        return await self._do("wake", seen)
+
+    async def due(self, *, limit: int = 100) -> list[RunHeader]:
+        return await self._do("due", limit=limit)
+
+    async def append(self, segment: Segment) -> Reply[Segment]:
+        return await self._do("append", segment)
+
+    async def segments(self, run_id: str, step_id: str, chunk: int = 0) -> AsyncIterator[list[Segment]]:
+        self._check("segments")
+        async for page in self.inner.segments(run_id, step_id, chunk):
+            yield page
+
+    def open_reader(self) -> SegmentReader:
+        return self.inner.open_reader()
+
+    async def send(self, event: Event, seen: RunHeader | None) -> Reply[Event]:
+        return await self._do("send", event, seen)
+
+    async def take(self, event: Event, outcome: StepRecord) -> Reply[StepRecord]:
+        return await self._do("take", event, outcome)
+
+    async def events(self, run_id: str, name: str | None = None) -> AsyncIterator[list[Event]]:
+        self._check("events")
+        async for page in self.inner.events(run_id, name):
+            yield page
+
+    async def children(self, run_id: str) -> AsyncIterator[list[Child]]:
+        self._check("children")
+        async for page in self.inner.children(run_id):
+            yield page
+
+    async def delete(self, run_id: str, children: Sequence[Child], fence: int) -> None:
+        await self._do("delete", run_id, children, fence)
+
+    async def bury(self, lease: Lease, at: str) -> Reply[RunHeader]:
+        return await self._do("bury", lease, at)
+
+    async def tombstones(self, before: str, *, limit: int = 100) -> list[RunHeader]:
+        return await self._do("tombstones", before, limit=limit)
+
+    async def expire(self, seen: RunHeader, expires_at_s: int) -> Reply[RunHeader]:
+        return await self._do("expire", seen, expires_at_s)
+
+    async def purge(self) -> int:
+        return await self._do("purge")
 
     async def open(self, *, create: bool = True) -> None:
         await self.inner.open(create=create)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 BUSY_LIMIT_S: Final = 30.0
 BUSY_PAUSE_S: Final = 0.0005
 _GIVE_ACCESS: Final = (

@@ -18,7 +18,9 @@ from durable_core.records import (
     CANCELLED,
     CORRUPT,
     ENDED,
+    PENDING,
     RUN_STATUSES,
+    SUSPENDED,
     TOMBSTONE,
     Reply,
     RunHeader,
@@ -44,11 +46,11 @@ _RUN_TYPES: Final = {field.name: _TYPES[field.type] for field in fields(RunHeade
 APPLIED: Final[Reply[StepRecord]] = Reply(True)
 
 
-def _columns(names: tuple[str, ...]) -> str:
+def columns(names: tuple[str, ...]) -> str:
     return ", ".join(names)
 
 
-def _marks(names: tuple[str, ...]) -> str:
+def marks(names: tuple[str, ...]) -> str:
     return ", ".join("?" * len(names))
 
 
@@ -56,12 +58,12 @@ def _marks(names: tuple[str, ...]) -> str:
 
 # ---- Headers ----
 
-_CREATE = f"INSERT INTO runs ({_columns(RUN_COLUMNS)}) VALUES ({_marks(RUN_COLUMNS)}) ON CONFLICT DO NOTHING"
+_CREATE = f"INSERT INTO runs ({columns(RUN_COLUMNS)}) VALUES ({marks(RUN_COLUMNS)}) ON CONFLICT DO NOTHING"
 _RECREATE = (
     f"UPDATE runs SET {', '.join(f'{name} = ?' for name in RUN_COLUMNS)}"
     f" WHERE run_id = ? AND status = '{TOMBSTONE}' AND fence = ?"
 )
-_HEADER = f"SELECT {_columns(RUN_COLUMNS)} FROM runs WHERE run_id = ?"
+_HEADER = f"SELECT {columns(RUN_COLUMNS)} FROM runs WHERE run_id = ?"
 
 
 def create(cursor: sqlite3.Cursor, header: RunHeader) -> Reply[RunHeader]:
@@ -98,13 +100,15 @@ def acquire(
     free = "lease_until_ms < ?" if dead_owner is None else "owner = ?"
     statement = (
         "UPDATE runs SET status = ?, owner = ?, owner_process = ?, fence = fence + 1, lease_until_ms = ?,"
-        " crashes = ?, gone = ?, fingerprint = coalesce(?, fingerprint), updated_at = ?, ended_at = NULL"
-        f" WHERE run_id = ? AND fence = ? AND status IN ({_marks(statuses)}) AND {free}"
+        " due_at_ms = ?, crashes = ?, gone = ?, fingerprint = coalesce(?, fingerprint), updated_at = ?,"
+        " ended_at = NULL"
+        f" WHERE run_id = ? AND fence = ? AND status IN ({marks(statuses)}) AND {free}"
     )
     values = (
         claim.status,
         claim.owner,
         claim.owner_process,
+        now_ms + claim.lease_ms,
         now_ms + claim.lease_ms,
         claim.crashes,
         claim.gone,
@@ -119,7 +123,7 @@ def acquire(
     return Reply(applied, select_header(cursor, seen.run_id))
 
 
-_RENEW = "UPDATE runs SET lease_until_ms = ? WHERE run_id = ? AND owner = ? AND fence = ?"
+_RENEW = "UPDATE runs SET lease_until_ms = ?, due_at_ms = ? WHERE run_id = ? AND owner = ? AND fence = ?"
 
 
 def renew(cursor: sqlite3.Cursor, lease: Lease, until_ms: int) -> Reply[RunHeader]:
@@ -128,7 +132,8 @@ def renew(cursor: sqlite3.Cursor, lease: Lease, until_ms: int) -> Reply[RunHeade
     A   acquire ── renew ─▶ applied ── (paused) ────────── renew ─▶ refused: give way
     B                                       acquire
     """
-    applied = cursor.execute(_RENEW, (until_ms, lease.run_id, lease.owner, lease.fence)).rowcount == 1
+    values = (until_ms, until_ms, lease.run_id, lease.owner, lease.fence)
+    applied = cursor.execute(_RENEW, values).rowcount == 1
     return Reply(applied, select_header(cursor, lease.run_id))
 
 
@@ -177,7 +182,7 @@ def leave(
 _CANCEL = (
     f"UPDATE runs SET status = '{CANCELLED}', owner = NULL, owner_process = NULL, lease_until_ms = 0,"
     f" fence = fence + 1, error = ?, updated_at = ?, ended_at = ?"
-    f" WHERE run_id = ? AND fence = ? AND status IN ({_marks(ACTIVE)})"
+    f" WHERE run_id = ? AND fence = ? AND status IN ({marks(ACTIVE)})"
 )
 
 
@@ -190,6 +195,40 @@ def cancel(cursor: sqlite3.Cursor, seen: RunHeader, ended_at: str, error: str | 
     values = (error, ended_at, ended_at, seen.run_id, seen.fence, *ACTIVE)
     applied = cursor.execute(_CANCEL, values).rowcount == 1
     return Reply(applied, select_header(cursor, seen.run_id))
+
+
+_WAKE = (
+    "UPDATE runs SET wake_count = wake_count + 1,"
+    f" due_at_ms = CASE WHEN status = '{SUSPENDED}' THEN ? ELSE due_at_ms END,"
+    f" status = CASE WHEN status = '{SUSPENDED}' THEN '{PENDING}' ELSE status END WHERE run_id = ?"
+)
+_DUE = (
+    f"SELECT {columns(RUN_COLUMNS)} FROM runs WHERE status IN ({marks(ACTIVE)})"
+    " AND due_at_ms <= ? AND lease_until_ms < ? ORDER BY due_at_ms, run_id LIMIT ?"
+)
+
+
+def wake(cursor: sqlite3.Cursor, seen: RunHeader, now_ms: int) -> Reply[RunHeader]:
+    """One more in the wake count: a driver that has looked in vain looks again instead of suspending.
+
+    A   count 0 ── looks: nothing ───────────── suspend [count = 0] ─▶ refused
+    W                              wake ─▶ applied: count 1
+    """
+    allowed = seen.status in ACTIVE
+    values = (now_ms, seen.run_id, seen.status)
+    applied = allowed and cursor.execute(f"{_WAKE} AND status = ?", values).rowcount == 1
+    return Reply(applied, select_header(cursor, seen.run_id))
+
+
+def wake_active(cursor: sqlite3.Cursor, run_id: str, now_ms: int) -> None:
+    """The same, whatever active status the run has: with the record that it is woken for."""
+    cursor.execute(f"{_WAKE} AND status IN ({marks(ACTIVE)})", (now_ms, run_id, *ACTIVE))
+
+
+def select_due(cursor: sqlite3.Cursor, now_ms: int, limit: int) -> list[RunHeader]:
+    """Active runs that are due and under no lease."""
+    rows = cursor.execute(_DUE, (*ACTIVE, now_ms, now_ms, limit)).fetchall()
+    return [header_of(row) for row in rows]
 
 
 def select_header(cursor: sqlite3.Cursor, run_id: str) -> RunHeader | None:
@@ -252,7 +291,7 @@ def list_runs(wanted: RunFilter) -> tuple[str, tuple[object, ...]]:
         conditions.append("(created_at, run_id) < (?, ?)")
         values += wanted.before
     query = (
-        f"SELECT {_columns(RUN_COLUMNS)} FROM runs WHERE {' AND '.join(conditions)}"
+        f"SELECT {columns(RUN_COLUMNS)} FROM runs WHERE {' AND '.join(conditions)}"
         " ORDER BY created_at DESC, run_id DESC LIMIT ?"
     )
     return query, (*values, wanted.limit)
@@ -262,11 +301,11 @@ def list_runs(wanted: RunFilter) -> tuple[str, tuple[object, ...]]:
 
 _MINE = "EXISTS (SELECT 1 FROM runs WHERE run_id = ? AND owner = ? AND fence = ?)"
 _BEGIN_NEW = (
-    f"INSERT INTO checkpoints ({_columns(STEP_COLUMNS)}) SELECT {_marks(STEP_COLUMNS)} WHERE {_MINE}"
+    f"INSERT INTO checkpoints ({columns(STEP_COLUMNS)}) SELECT {marks(STEP_COLUMNS)} WHERE {_MINE}"
     " ON CONFLICT DO NOTHING"
 )
 _BEGIN_ANEW = (
-    f"UPDATE checkpoints SET ({_columns(STEP_COLUMNS[2:])}) = ({_marks(STEP_COLUMNS[2:])})"
+    f"UPDATE checkpoints SET ({columns(STEP_COLUMNS[2:])}) = ({marks(STEP_COLUMNS[2:])})"
     f" WHERE run_id = ? AND step_id = ? AND status = ? AND attempt_id = ? AND {_MINE}"
 )
 _COMMIT = (
@@ -274,15 +313,19 @@ _COMMIT = (
     " committed_at = ?, output_size = ?, error = ?, detail = ?, attempts = ?"
     " WHERE run_id = ? AND step_id = ? AND status = 'STARTED' AND attempt_id = ? AND idempotency_key = ?"
 )
-_STEP = f"SELECT {_columns(STEP_COLUMNS)} FROM checkpoints WHERE run_id = ? AND step_id = ?"
-_PAGE = "FROM checkpoints WHERE run_id = ? AND step_id > ? ORDER BY step_id LIMIT ?"
-STEP_PAGE: Final = f"SELECT {_columns(STEP_COLUMNS)} {_PAGE}"
+_STEP = f"SELECT {columns(STEP_COLUMNS)} FROM checkpoints WHERE run_id = ? AND step_id = ?"
+_OF_RUN = "FROM checkpoints WHERE run_id = ? AND step_id > ?"
+STEP_PAGE: Final = f"SELECT {columns(STEP_COLUMNS)} {_OF_RUN} ORDER BY step_id LIMIT ?"
 # In the order of a StepRecord; constants for what replaying an output doesn't take.
 REPLAY_PAGE: Final = (
     "SELECT run_id, step_id, 0, status, input_hash, output_hash, output_data, output_ref, codec, NULL,"
-    f" committed_at, '', 0, 0, '', fence, kind, output_size, NULL, NULL, NULL {_PAGE}"
+    " committed_at, '', 0, 0, '', fence, kind, output_size, NULL, NULL, NULL"
+    f" {_OF_RUN} AND step_id < ? ORDER BY step_id LIMIT ?"
 )
-PROGRESSED: Final = "SELECT 1 FROM checkpoints WHERE run_id = ? AND fence = ? AND status <> 'STARTED' LIMIT 1"
+PROGRESSED: Final = (
+    "SELECT 1 FROM checkpoints WHERE run_id = ?1 AND fence = ?2 AND status <> 'STARTED' UNION ALL"
+    " SELECT 1 FROM segments WHERE run_id = ?1 AND fence = ?2 AND items > 0 LIMIT 1"
+)
 
 
 def begin(cursor: sqlite3.Cursor, record: StepRecord, seen: Seen | None, lease: Lease) -> Reply[StepRecord]:

@@ -18,6 +18,25 @@ begun the step anew. Nothing that is COMMITTED is ever written again in the run 
 a copied record that is called with another input is begun anew; a step that was skipped by hand can be
 skipped again.)
 
+**Segments** are the log of a map: put at (step, chunk, seq), each place once, in order and without gaps. An
+owner claims a chunk by an empty segment at the first free place, and then reads everything before it, so that
+a late segment of the owner before is refused. A lower fence in the way: the next place. A higher one: give
+way.
+
+    A   segment 0 ── (paused) ────────────────── segment 1 ─▶ refused by B's claim ─▶ Fenced
+    B                  claim: segment 1, empty ── reads 0 ── segment 2
+
+**Events** wait in the run's life that they were sent to; each is taken once, in one transaction with the
+outcome of the step that waited. Whatever a sleeping run may wait for adds to `wake_count` in one transaction
+with its own record, and a driver suspends only under the count it knew before its last look: no wake-up is
+lost.
+
+    A   count 0 ── looks: no event ──────────────────────── suspend [count = 0] ─▶ refused: look again
+    S                               event, count 1
+
+**Pruning** acquires an ended run as PRUNING, deletes what lies under it, and leaves a tombstone that keeps
+the fence: the next life of the id goes on from there, and what a zombie writes late lies under it.
+
 **Crashes.** An owner that is taken over from while the header is RUNNING never released the run. Steps that
 were in flight under its fence, and aren't marked `interrupted`, count a crash when they are begun again; the
 run counts one more if that owner had finished nothing. `gone` in the header remembers such fences, and which
@@ -28,7 +47,7 @@ way. An applied create, acquire, renew, leave or cancel gives the header as it i
 needn't. Who *may* write is the engine's decision; *that nobody else did* is the journal's. A writer whose
 reply
 was lost asks again and recognises its own record in the refusal: by `owner` in a header, by `attempt_id` in a
-step.
+step or segment, by `event_id` in an event.
 
 A journal that can't be reached or can't take a write raises `JournalUnavailable`; bad data is a
 `CorruptRecord`. A read error is never an empty answer.
@@ -40,7 +59,17 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from durable_core.records import ACTIVE, RUNNING, Reply, RunHeader, Seen, StepRecord
+from durable_core.records import (
+    ACTIVE,
+    RUNNING,
+    Child,
+    Event,
+    Reply,
+    RunHeader,
+    Seen,
+    Segment,
+    StepRecord,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -133,6 +162,18 @@ class Renewer(ABC):
         """Gives the connection back."""
 
 
+class SegmentReader(ABC):
+    """Reads segments for plain code in any thread, over a connection of its own; blocking."""
+
+    @abstractmethod
+    def read(self, run_id: str, step_id: str, chunk: int, first: int, last: int) -> list[Segment]:
+        """The segments of a chunk from seq `first` to `last`, in order; none for those that aren't there."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Gives the connection back."""
+
+
 class Journal(ABC):
     """A store of runs and steps.
 
@@ -151,8 +192,8 @@ class Journal(ABC):
         """Puts a header where there is none, or over the tombstone whose fence is the new header's
         `base_fence`.
 
-        A header with an owner is acquired in the same write. Refused: the header in the way; own if it has my
-        owner, or, created without one, my `created_by`.
+        A header with an owner is acquired in the same write, and due at the end of its lease. Refused: the
+        header in the way; own if it has my owner, or, created without one, my `created_by`.
         """
 
     @abstractmethod
@@ -167,8 +208,8 @@ class Journal(ABC):
         """Makes the claimer the owner under the next fence.
 
         Requires the fence as seen, one of the statuses, and a lease that is over - or, instead of the lease,
-        that the owner still is the one who is dead for certain. Refused: the header as it is; own if it has
-        my owner.
+        that the owner still is the one who is dead for certain. The run is due at the end of the lease, as
+        after each renewal. Refused: the header as it is; own if it has my owner.
         """
 
     @abstractmethod
@@ -189,6 +230,17 @@ class Journal(ABC):
         Requires the fence as seen and an active status. Refused: the header; own if CANCELLED under the next
         fence.
         """
+
+    @abstractmethod
+    async def wake(self, seen: RunHeader) -> Reply[RunHeader]:
+        """Adds to the wake count; a SUSPENDED run becomes PENDING and due now.
+
+        Requires the status as seen, an active one. Refused: the header as it is. Twice is as good as once.
+        """
+
+    @abstractmethod
+    async def due(self, *, limit: int = 100) -> list[RunHeader]:
+        """Active runs that are due and under no lease, earliest first."""
 
     @abstractmethod
     async def header(self, run_id: str) -> RunHeader | None:
@@ -238,17 +290,87 @@ class Journal(ABC):
     def steps(self, run_id: str) -> AsyncIterator[list[StepRecord]]:
         """All records of a run, in pages; no transaction or lock is held between pages."""
 
-    def replay(self, run_id: str) -> AsyncIterator[list[StepRecord]]:
-        """All records of a run as a drive needs them.
+    @abstractmethod
+    def replay(self, run_id: str, within: str = "") -> AsyncIterator[list[StepRecord]]:
+        """The records of one scope as a drive needs them: ids that begin with `within`, and no `[` after it.
 
+        So those of a map's items, which may be millions, stay where they are until their item is run.
         COMMITTED ones may come without what replaying an output doesn't take; their `attempt_id` is empty
         then, and `step` gives the whole record.
         """
-        return self.steps(run_id)
 
     @abstractmethod
     async def progressed(self, run_id: str, fence: int) -> bool:
         """Whether any outcome (COMMITTED, SKIPPED, FAILED, a filled segment) was written under this fence."""
+
+    # ---- Segments ----
+
+    @abstractmethod
+    async def append(self, segment: Segment) -> Reply[Segment]:
+        """Puts a segment where there is none. Refused: the one in the way; own if it has my attempt_id."""
+
+    @abstractmethod
+    def segments(self, run_id: str, step_id: str, chunk: int = 0) -> AsyncIterator[list[Segment]]:
+        """All segments of a chunk in order, in pages; of earlier lives of the id, too."""
+
+    @abstractmethod
+    def open_reader(self) -> SegmentReader:
+        """For plain code that reads a map's outputs, in whatever thread."""
+
+    # ---- Events ----
+
+    @abstractmethod
+    async def send(self, event: Event, seen: RunHeader | None) -> Reply[Event]:
+        """Puts an event where there is none, and wakes the run in the same transaction if it is active.
+
+        Requires the run's life as seen: no header (None), or one with the same `base_fence`, a tombstone
+        only if one was seen. Refused: the event in the way, own if it has my event_id; or None: the header
+        was the reason.
+        """
+
+    @abstractmethod
+    async def take(self, event: Event, outcome: StepRecord) -> Reply[StepRecord]:
+        """Commits the outcome of a waiting step and marks the event as taken by it, in one transaction.
+
+        Requires an event that nobody has taken, and of the step what `commit` requires. Refused: the step's
+        record. It is the attempt as it was: the event was the reason. It is this outcome: my own.
+        """
+
+    @abstractmethod
+    def events(self, run_id: str, name: str | None = None) -> AsyncIterator[list[Event]]:
+        """The events of a run, or those of one name, by name and seq, in pages; of earlier lives, too."""
+
+    # ---- Pruning ----
+
+    @abstractmethod
+    def children(self, run_id: str) -> AsyncIterator[list[Child]]:
+        """Everything under a run's header, in pages; what was listed may be deleted between pages."""
+
+    @abstractmethod
+    async def delete(self, run_id: str, children: Sequence[Child], fence: int) -> None:
+        """Deletes those whose fence is not above the pruner's; those that are gone are fine.
+
+        In small portions: other writers get their turn between them.
+        """
+
+    @abstractmethod
+    async def bury(self, lease: Lease, at: str) -> Reply[RunHeader]:
+        """Leaves a tombstone in the place of the header: its ids, fence (also as base_fence) and times alone.
+
+        Requires my owner and fence. Refused: the header; own if it is a tombstone with my fence.
+        """
+
+    @abstractmethod
+    async def tombstones(self, before: str, *, limit: int = 100) -> list[RunHeader]:
+        """Tombstones buried before a time that have no end yet, oldest first."""
+
+    @abstractmethod
+    async def expire(self, seen: RunHeader, expires_at_s: int) -> Reply[RunHeader]:
+        """Gives a tombstone an end, after which it may vanish. Requires it as seen: status and fence."""
+
+    @abstractmethod
+    async def purge(self) -> int:
+        """Removes tombstones whose end has come, where the store doesn't do so itself; gives how many."""
 
     # ---- The store ----
 

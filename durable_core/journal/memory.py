@@ -5,12 +5,20 @@ Each verb is atomic: it runs on one thread without a break, and under a lock for
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from durable_core.clock import Clock, SystemClock, rfc3339
-from durable_core.journal.base import Claim, Departure, Journal, Lease, Renewer, RunFilter, as_seen
+from durable_core.journal._memory_below import MemoryBelow
+from durable_core.journal._memory_rows import is_mine, pages
+from durable_core.journal.base import (
+    Claim,
+    Departure,
+    Lease,
+    Renewer,
+    RunFilter,
+    as_seen,
+)
 from durable_core.records import (
     ACTIVE,
     CANCELLED,
@@ -26,10 +34,8 @@ from durable_core.records import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-PAGE_ROWS = 1000
 
-
-class MemoryJournal(Journal):
+class MemoryJournal(MemoryBelow):
     """Keeps runs for as long as the object lives.
 
     Args:
@@ -39,22 +45,21 @@ class MemoryJournal(Journal):
     """
 
     def __init__(self, clock: Clock | None = None, *, checks_header: bool = True) -> None:
-        self.clock = clock or SystemClock()
+        super().__init__(clock or SystemClock())
         self.checks_header = checks_header
-        self.headers: dict[str, RunHeader] = {}
-        self.records: dict[tuple[str, str], StepRecord] = {}
-        self._lock = threading.RLock()
 
     # ---- Headers ----
 
     async def create(self, header: RunHeader, lease_ms: int = 0) -> Reply[RunHeader]:
         """Over nothing, or over the tombstone whose fence is the new header's base_fence."""
-        with self._lock:
+        with self.lock:
             old = self.headers.get(header.run_id)
             if old is not None and not (old.status == TOMBSTONE and old.fence == header.base_fence):
                 return Reply(False, old)
-            now = self.clock.now_ms()
-            return self._put(replace(header, lease_until_ms=now + lease_ms if header.owner else 0))
+            if header.owner is None:
+                return self.put_header(replace(header, lease_until_ms=0))
+            until_ms = self.clock.now_ms() + lease_ms
+            return self.put_header(replace(header, lease_until_ms=until_ms, due_at_ms=until_ms))
 
     async def acquire(
         self,
@@ -65,7 +70,7 @@ class MemoryJournal(Journal):
         dead_owner: str | None = None,
     ) -> Reply[RunHeader]:
         """The fence as seen, a status that may be acquired, and the lease over or the owner dead."""
-        with self._lock:
+        with self.lock:
             old = self.headers.get(seen.run_id)
             now = self.clock.now_ms()
             free = old is not None and (
@@ -73,7 +78,7 @@ class MemoryJournal(Journal):
             )
             if old is None or old.fence != seen.fence or old.status not in statuses or not free:
                 return Reply(False, old)
-            return self._put(
+            return self.put_header(
                 replace(
                     old,
                     status=claim.status,
@@ -81,6 +86,7 @@ class MemoryJournal(Journal):
                     owner_process=claim.owner_process,
                     fence=seen.fence + 1,
                     lease_until_ms=now + claim.lease_ms,
+                    due_at_ms=now + claim.lease_ms,
                     crashes=claim.crashes,
                     gone=claim.gone,
                     fingerprint=claim.fingerprint or old.fingerprint,
@@ -93,16 +99,16 @@ class MemoryJournal(Journal):
         self, lease: Lease, departure: Departure, *, wake_count: int | None = None
     ) -> Reply[RunHeader]:
         """My owner and fence and, if given, the wake count."""
-        with self._lock:
+        with self.lock:
             old = self.headers.get(lease.run_id)
             if (
-                not _is_mine(old, lease)
+                not is_mine(old, lease)
                 or old is None
                 or (wake_count is not None and old.wake_count != wake_count)
             ):
                 return Reply(False, old)
             now = rfc3339(self.clock.now_ms())
-            return self._put(
+            return self.put_header(
                 replace(
                     old,
                     status=departure.status,
@@ -124,11 +130,11 @@ class MemoryJournal(Journal):
 
     async def cancel(self, seen: RunHeader, ended_at: str, error: str | None = None) -> Reply[RunHeader]:
         """The fence as seen, and still active."""
-        with self._lock:
+        with self.lock:
             old = self.headers.get(seen.run_id)
             if old is None or old.fence != seen.fence or old.status not in ACTIVE:
                 return Reply(False, old)
-            return self._put(
+            return self.put_header(
                 replace(
                     old,
                     status=CANCELLED,
@@ -141,6 +147,25 @@ class MemoryJournal(Journal):
                     ended_at=ended_at,
                 )
             )
+
+    async def wake(self, seen: RunHeader) -> Reply[RunHeader]:
+        """The status as seen, and active."""
+        with self.lock:
+            old = self.headers.get(seen.run_id)
+            if old is None or old.status != seen.status or old.status not in ACTIVE:
+                return Reply(False, old)
+            return self.add_wake(old)
+
+    async def due(self, *, limit: int = 100) -> list[RunHeader]:
+        """Active, due and under no lease."""
+        now = self.clock.now_ms()
+        found = [
+            header
+            for header in list(self.headers.values())
+            if header.status in ACTIVE and header.due_at_ms <= now and header.lease_until_ms < now
+        ]
+        found.sort(key=lambda header: (header.due_at_ms, header.run_id))
+        return found[:limit]
 
     async def header(self, run_id: str) -> RunHeader | None:
         """The header as it is now."""
@@ -170,26 +195,18 @@ class MemoryJournal(Journal):
         self, record: StepRecord, seen: Seen | None, lease: Lease, *, guarded: bool = False
     ) -> Reply[StepRecord]:
         """The record as last seen; the header mine where that is checked."""
-        with self._lock:
+        with self.lock:
             old = self.records.get((record.run_id, record.step_id))
             checked = self.checks_header or guarded
-            if as_seen(old) != seen or (checked and not _is_mine(self.headers.get(record.run_id), lease)):
+            if as_seen(old) != seen or (checked and not is_mine(self.headers.get(record.run_id), lease)):
                 return Reply(False, old)
             self.records[record.run_id, record.step_id] = record
             return Reply(True, record)
 
     async def commit(self, record: StepRecord) -> Reply[StepRecord]:
         """STARTED, this attempt, this key."""
-        with self._lock:
-            old = self.records.get((record.run_id, record.step_id))
-            if (
-                old is None
-                or (old.status, old.attempt_id) != (STARTED, record.attempt_id)
-                or old.idempotency_key != record.idempotency_key
-            ):
-                return Reply(False, old)
-            self.records[record.run_id, record.step_id] = record
-            return Reply(True, record)
+        with self.lock:
+            return self.put_outcome(record)
 
     async def put(self, record: StepRecord, seen: Seen | None, lease: Lease) -> Reply[StepRecord]:
         """As begin."""
@@ -202,14 +219,27 @@ class MemoryJournal(Journal):
     async def steps(self, run_id: str) -> AsyncIterator[list[StepRecord]]:
         """All records of a run."""
         found = [record for (of, _), record in list(self.records.items()) if of == run_id]
-        for start in range(0, len(found), PAGE_ROWS):
-            yield found[start : start + PAGE_ROWS]
+        for page in pages(found):
+            yield page
+
+    async def replay(self, run_id: str, within: str = "") -> AsyncIterator[list[StepRecord]]:
+        """The records of a run whose ids begin so, but those of map items below."""
+        async for page in self.steps(run_id):
+            yield [
+                record
+                for record in page
+                if record.step_id.startswith(within) and "[" not in record.step_id[len(within) :]
+            ]
 
     async def progressed(self, run_id: str, fence: int) -> bool:
-        """Whether any outcome carries the fence."""
+        """Whether any outcome carries the fence, or a segment that isn't a claim."""
         return any(
             record.fence == fence and record.status != STARTED
             for (of, _), record in list(self.records.items())
+            if of == run_id
+        ) or any(
+            segment.fence == fence and segment.items > 0
+            for (of, *_), segment in list(self.logs.items())
             if of == run_id
         )
 
@@ -221,10 +251,6 @@ class MemoryJournal(Journal):
     async def close(self) -> None:
         """Nothing to give back."""
 
-    def _put(self, header: RunHeader) -> Reply[RunHeader]:
-        self.headers[header.run_id] = header
-        return Reply(True, header)
-
 
 class _MemoryRenewer(Renewer):
     def __init__(self, journal: MemoryJournal) -> None:
@@ -232,15 +258,12 @@ class _MemoryRenewer(Renewer):
 
     def renew(self, lease: Lease, lease_ms: int) -> Reply[RunHeader]:
         journal = self._journal
-        with journal._lock:
+        with journal.lock:
             old = journal.headers.get(lease.run_id)
-            if old is None or not _is_mine(old, lease):
+            if old is None or not is_mine(old, lease):
                 return Reply(False, old)
-            return journal._put(replace(old, lease_until_ms=journal.clock.now_ms() + lease_ms))
+            until_ms = journal.clock.now_ms() + lease_ms
+            return journal.put_header(replace(old, lease_until_ms=until_ms, due_at_ms=until_ms))
 
     def close(self) -> None:
         pass
-
-
-def _is_mine(header: RunHeader | None, lease: Lease) -> bool:
-    return header is not None and (header.owner, header.fence) == (lease.owner, lease.fence)

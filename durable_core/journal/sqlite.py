@@ -20,8 +20,9 @@ from durable_core.errors import JournalUnavailable
 from durable_core.forking import restart_in_children
 from durable_core.journal import _sqlite_verbs as verbs
 from durable_core.journal._sqlite_file import BUSY_LIMIT_S, connect, identity_of, prepare, until_free
+from durable_core.journal._sqlite_logs import PAGE_ROWS, SqliteLogs
 from durable_core.journal._sqlite_writer import Writer
-from durable_core.journal.base import Claim, Departure, Journal, Lease, Renewer, RunFilter
+from durable_core.journal.base import Claim, Departure, Lease, Renewer, RunFilter
 from durable_core.records import ACTIVE, COMMITTED, STARTED, Reply, RunHeader, Seen, StepRecord
 
 if TYPE_CHECKING:
@@ -31,10 +32,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PAGE_ROWS: Final = 2000
+FIRST_ROWS: Final = 125
+LAST_ID: Final = "\x7f"  # after every character that an id may have
 
 
-class SqliteJournal(Journal):
+class SqliteJournal(SqliteLogs):
     """A journal in one file, shared by any number of processes of one machine.
 
     Args:
@@ -63,8 +65,11 @@ class SqliteJournal(Journal):
 
     async def create(self, header: RunHeader, lease_ms: int = 0) -> Reply[RunHeader]:
         """One INSERT, or an UPDATE of the tombstone that it follows."""
-        until_ms = self.clock.now_ms() + lease_ms if header.owner else 0
-        return await self._write_header(verbs.create, replace(header, lease_until_ms=until_ms))
+        if header.owner is None:
+            return await self._write_header(verbs.create, replace(header, lease_until_ms=0))
+        until_ms = self.clock.now_ms() + lease_ms
+        held = replace(header, lease_until_ms=until_ms, due_at_ms=until_ms)
+        return await self._write_header(verbs.create, held)
 
     async def acquire(
         self,
@@ -91,14 +96,23 @@ class SqliteJournal(Journal):
         """One UPDATE."""
         return await self._write_header(verbs.cancel, seen, ended_at, error)
 
+    async def wake(self, seen: RunHeader) -> Reply[RunHeader]:
+        """One UPDATE."""
+        return await self._write_header(verbs.wake, seen, self.clock.now_ms())
+
+    async def due(self, *, limit: int = 100) -> list[RunHeader]:
+        """One SELECT along an index."""
+        now_ms = self.clock.now_ms()
+        return await self.read(lambda reader: verbs.select_due(reader.cursor(), now_ms, limit))
+
     async def header(self, run_id: str) -> RunHeader | None:
         """One SELECT."""
-        return await self._read(lambda reader: verbs.select_header(reader.cursor(), run_id))
+        return await self.read(lambda reader: verbs.select_header(reader.cursor(), run_id))
 
     async def runs(self, wanted: RunFilter) -> list[RunHeader]:
         """One SELECT along an index."""
         query, values = verbs.list_runs(wanted)
-        rows = await self._read(lambda reader: _tolerantly(reader, query, values))
+        rows = await self.read(lambda reader: _tolerantly(reader, query, values))
         return [verbs.listed(row) for row in rows]
 
     def open_renewer(self) -> Renewer:
@@ -117,11 +131,11 @@ class SqliteJournal(Journal):
     ) -> Coroutine[Any, Any, Reply[StepRecord]]:
         """One INSERT or UPDATE; synced unless it is a plain STARTED."""
         full = guarded or record.status != STARTED
-        return self._write(verbs.begin, (record, seen, lease), full=full, alone=self.live <= 1)
+        return self.write(verbs.begin, (record, seen, lease), full=full, alone=self.live <= 1)
 
     def commit(self, record: StepRecord) -> Coroutine[Any, Any, Reply[StepRecord]]:
         """One UPDATE, synced."""
-        return self._write(verbs.commit, (record,), full=True, alone=self.live <= 1)
+        return self.write(verbs.commit, (record,), full=True, alone=self.live <= 1)
 
     async def put(self, record: StepRecord, seen: Seen | None, lease: Lease) -> Reply[StepRecord]:
         """As `begin`: the record is final, so it is synced."""
@@ -129,34 +143,39 @@ class SqliteJournal(Journal):
 
     async def step(self, run_id: str, step_id: str) -> StepRecord | None:
         """One SELECT."""
-        return await self._read(lambda reader: verbs.select_step(reader.cursor(), run_id, step_id))
+        return await self.read(lambda reader: verbs.select_step(reader.cursor(), run_id, step_id))
 
     async def steps(self, run_id: str) -> AsyncIterator[list[StepRecord]]:
         """One SELECT a page, in the order of the primary key."""
-        async for page in self._pages(_page, run_id):
-            yield page
+        async for page in self._pages(verbs.STEP_PAGE, (run_id,), ("",), lambda row: row[1:2], PAGE_ROWS):
+            yield list(map(StepRecord._make, page))
 
-    async def replay(self, run_id: str) -> AsyncIterator[list[StepRecord]]:
-        """The COMMITTED ones with half of their columns, which takes half the time."""
-        async for page in self._pages(_replay_page, run_id):
-            yield page
+    async def replay(self, run_id: str, within: str = "") -> AsyncIterator[list[StepRecord]]:
+        """The COMMITTED ones with half of their columns, which takes half the time.
 
-    async def _pages(
-        self, read: Callable[..., list[StepRecord]], run_id: str
-    ) -> AsyncIterator[list[StepRecord]]:
-        after = ""
+        The ids of a map's items lie side by side: they are leapt over, and the pages after that begin small,
+        so that few of the next map's are read in vain.
+        """
+        after, rows = within, FIRST_ROWS
         while True:
-            page = await self._read(partial(read, run_id=run_id, after=after))
-            if page:
-                yield page
-            if len(page) < PAGE_ROWS:
+            page = await self.read(
+                partial(_replay_page, run_id=run_id, within=within, after=after, rows=rows)
+            )
+            items = next((n for n, record in enumerate(page) if "[" in record.step_id[len(within) :]), None)
+            if page[:items]:
+                yield page[:items]
+            if items is not None:
+                of_item = page[items].step_id
+                after, rows = f"{of_item[: of_item.index('[', len(within)) + 1]}{LAST_ID}", FIRST_ROWS
+            elif len(page) < rows:
                 return
-            after = page[-1].step_id
+            else:
+                after, rows = page[-1].step_id, min(4 * rows, PAGE_ROWS)
 
     async def progressed(self, run_id: str, fence: int) -> bool:
         """One SELECT over the run's records."""
         return (
-            await self._read(lambda reader: reader.execute(verbs.PROGRESSED, (run_id, fence)).fetchone())
+            await self.read(lambda reader: reader.execute(verbs.PROGRESSED, (run_id, fence)).fetchone())
             is not None
         )
 
@@ -212,7 +231,7 @@ class SqliteJournal(Journal):
                 self._file = identity_of(self.path)
                 self._ready = True
 
-    def _write(
+    def write(
         self, verb: Callable[..., Any], args: tuple[Any, ...], *, full: bool, alone: bool
     ) -> Coroutine[Any, Any, Any]:
         """By the writer of this thread."""
@@ -241,10 +260,11 @@ class SqliteJournal(Journal):
                 f"{self.path} was removed or replaced while it was in use",
                 remedy="Put the file back and start the run anew",
             )
-        reply: Reply[RunHeader] = await self._write(verb, args, full=True, alone=self.live == 0)
+        reply: Reply[RunHeader] = await self.write(verb, args, full=True, alone=self.live == 0)
         return reply
 
-    async def _read(self, query: Callable[[sqlite3.Connection], T]) -> T:
+    async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        """In a thread."""
         return await asyncio.to_thread(self._read_now, query)
 
     def _read_now(self, query: Callable[[sqlite3.Connection], T]) -> T:
@@ -284,13 +304,11 @@ def _tolerantly(reader: sqlite3.Connection, query: str, values: tuple[object, ..
         reader.text_factory = str
 
 
-def _page(reader: sqlite3.Connection, run_id: str, after: str) -> list[StepRecord]:
-    return list(map(StepRecord._make, reader.execute(verbs.STEP_PAGE, (run_id, after, PAGE_ROWS)).fetchall()))
-
-
-def _replay_page(reader: sqlite3.Connection, run_id: str, after: str) -> list[StepRecord]:
-    rows = reader.execute(verbs.REPLAY_PAGE, (run_id, after, PAGE_ROWS)).fetchall()
-    page = list(map(StepRecord._make, rows))
+def _replay_page(
+    reader: sqlite3.Connection, *, run_id: str, within: str, after: str, rows: int
+) -> list[StepRecord]:
+    values = (run_id, after, f"{within}{LAST_ID}", rows)
+    page = list(map(StepRecord._make, reader.execute(verbs.REPLAY_PAGE, values).fetchall()))
     for n, record in enumerate(page):
         if record.status != COMMITTED:
             page[n] = verbs.select_step(reader.cursor(), run_id, record.step_id) or record

@@ -146,7 +146,7 @@ class HeaderContract:
         assert reply.row == now
         assert now == replace(
             old, status=RUNNING, owner="me", owner_process='{"pid":1}', fence=5, crashes=1, ended_at=None,
-            lease_until_ms=now.lease_until_ms, updated_at=now.updated_at,
+            lease_until_ms=now.lease_until_ms, due_at_ms=now.lease_until_ms, updated_at=now.updated_at,
         )  # fmt: skip
 
     @pytest.mark.parametrize(("given", "kept"), [(None, "f" * 64), ("e" * 64, "e" * 64)])
@@ -239,7 +239,7 @@ class HeaderContract:
             assert now is not None
             assert reply.ok
             assert reply.row == now
-            assert now == replace(before, lease_until_ms=now.lease_until_ms)
+            assert now == replace(before, lease_until_ms=now.lease_until_ms, due_at_ms=now.lease_until_ms)
             assert LEASE_MS <= now.lease_until_ms - before.lease_until_ms - LEASE_MS <= 2 * LEASE_MS
             assert not (await journal.acquire(now, claim("rival"))).ok
 
@@ -358,7 +358,7 @@ class HeaderContract:
             return
         assert now == replace(
             old, status=CANCELLED, owner=None, owner_process=None, lease_until_ms=0, fence=4, ended_at=AT,
-            updated_at=AT, error='{"code":"BY_HAND"}',
+            updated_at=AT, due_at_ms=now.due_at_ms, error='{"code":"BY_HAND"}',
         )  # fmt: skip
         assert not runner.run(journal.leave(lease_of(old), LEFT)).ok
         again = runner.run(journal.cancel(old, AT))

@@ -98,7 +98,9 @@ class ListingContract:
         """Lone surrogates and NUL reach a journal as JSON escapes only."""
         made = owned(workflow=text or "w", error=text, session_id=text, owner_process=text, counts=text)
         runner.run(journal.create(made))
-        assert runner.run(journal.header(RUN)) == replace(made, lease_until_ms=_lease_end(runner, journal))
+        end_ms = _lease_end(runner, journal)
+        held = replace(made, lease_until_ms=end_ms, due_at_ms=end_ms)
+        assert runner.run(journal.header(RUN)) == held
         reply = runner.run(journal.leave(lease_of(made), replace(LEFT, error=text, counts=text)))
         assert reply.row is not None
         assert (reply.row.error, reply.row.counts) == (text, text)

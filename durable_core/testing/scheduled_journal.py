@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from durable_core.journal.base import Claim, Departure, Journal, Lease, Renewer, RunFilter
-from durable_core.records import ACTIVE, Reply, RunHeader, Seen, StepRecord
+from durable_core.journal.base import Claim, Departure, Journal, Lease, Renewer, RunFilter, SegmentReader
+from durable_core.records import ACTIVE, Child, Event, Reply, RunHeader, Seen, Segment, StepRecord
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
@@ -117,9 +117,89 @@ class ScheduledJournal(Journal):
         for page in await self._ask("steps", (), pages):
             yield page
 
+    async def replay(self, run_id: str, within: str = "") -> AsyncIterator[list[StepRecord]]:
+        """All pages in one call."""
+
+        async def pages() -> list[list[StepRecord]]:
+            return [page async for page in self.inner.replay(run_id, within)]
+
+        for page in await self._ask("replay", (within,), pages):
+            yield page
+
     async def progressed(self, run_id: str, fence: int) -> bool:
         """As the inner one's."""
         return await self._ask("progressed", (fence,), lambda: self.inner.progressed(run_id, fence))
+
+    async def wake(self, seen: RunHeader) -> Reply[RunHeader]:
+        """As the inner one's."""
+        return await self._ask("wake", (seen,), lambda: self.inner.wake(seen))
+
+    async def due(self, *, limit: int = 100) -> list[RunHeader]:
+        """As the inner one's."""
+        return await self._ask("due", (), lambda: self.inner.due(limit=limit))
+
+    async def append(self, segment: Segment) -> Reply[Segment]:
+        """As the inner one's."""
+        return await self._ask("append", (segment,), lambda: self.inner.append(segment))
+
+    async def segments(self, run_id: str, step_id: str, chunk: int = 0) -> AsyncIterator[list[Segment]]:
+        """All pages in one call."""
+
+        async def pages() -> list[list[Segment]]:
+            return [page async for page in self.inner.segments(run_id, step_id, chunk)]
+
+        for page in await self._ask("segments", (step_id, chunk), pages):
+            yield page
+
+    def open_reader(self) -> SegmentReader:
+        """The inner one's: it is for plain code."""
+        return self.inner.open_reader()
+
+    async def send(self, event: Event, seen: RunHeader | None) -> Reply[Event]:
+        """As the inner one's."""
+        return await self._ask("send", (event, seen), lambda: self.inner.send(event, seen))
+
+    async def take(self, event: Event, outcome: StepRecord) -> Reply[StepRecord]:
+        """As the inner one's."""
+        return await self._ask("take", (outcome, event), lambda: self.inner.take(event, outcome))
+
+    async def events(self, run_id: str, name: str | None = None) -> AsyncIterator[list[Event]]:
+        """All pages in one call."""
+
+        async def pages() -> list[list[Event]]:
+            return [page async for page in self.inner.events(run_id, name)]
+
+        for page in await self._ask("events", (name,), pages):
+            yield page
+
+    async def children(self, run_id: str) -> AsyncIterator[list[Child]]:
+        """All pages in one call."""
+
+        async def pages() -> list[list[Child]]:
+            return [page async for page in self.inner.children(run_id)]
+
+        for page in await self._ask("children", (), pages):
+            yield page
+
+    async def delete(self, run_id: str, children: Sequence[Child], fence: int) -> None:
+        """As the inner one's."""
+        await self._ask("delete", (*children,), lambda: self.inner.delete(run_id, children, fence))
+
+    async def bury(self, lease: Lease, at: str) -> Reply[RunHeader]:
+        """As the inner one's."""
+        return await self._ask("bury", (lease,), lambda: self.inner.bury(lease, at))
+
+    async def tombstones(self, before: str, *, limit: int = 100) -> list[RunHeader]:
+        """As the inner one's."""
+        return await self._ask("tombstones", (), lambda: self.inner.tombstones(before, limit=limit))
+
+    async def expire(self, seen: RunHeader, expires_at_s: int) -> Reply[RunHeader]:
+        """As the inner one's."""
+        return await self._ask("expire", (seen,), lambda: self.inner.expire(seen, expires_at_s))
+
+    async def purge(self) -> int:
+        """As the inner one's."""
+        return await self._ask("purge", (), self.inner.purge)
 
     async def open(self, *, create: bool = True) -> None:
         """At once."""

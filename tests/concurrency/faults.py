@@ -58,13 +58,13 @@ FAULTS = (
     ),
     Fault(
         "commit-without-attempt",
-        "journal/memory.py",
+        "journal/_memory_rows.py",
         "or (old.status, old.attempt_id) != (STARTED, record.attempt_id)",
         "or old.status != STARTED",
     ),
     Fault(
         "commit-over-anything",
-        "journal/memory.py",
+        "journal/_memory_rows.py",
         "or (old.status, old.attempt_id) != (STARTED, record.attempt_id)",
         "",
     ),
@@ -117,13 +117,13 @@ FAULTS = (
     Fault(
         "leave-without-fence",
         "journal/memory.py",
-        "not _is_mine(old, lease)\n                or old is None",
+        "not is_mine(old, lease)\n                or old is None",
         "old is None",
     ),
     Fault(
         "renew-without-fence",
         "journal/memory.py",
-        "if old is None or not _is_mine(old, lease):",
+        "if old is None or not is_mine(old, lease):",
         "if old is None:",
         walks=2000,
     ),

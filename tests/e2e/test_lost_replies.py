@@ -98,9 +98,9 @@ class Unreliable(Journal):
         self._before("header")
         return await super().header(run_id)
 
-    async def replay(self, run_id: str) -> AsyncIterator[list[StepRecord]]:
+    async def replay(self, run_id: str, within: str = "") -> AsyncIterator[list[StepRecord]]:
         self._before("replay")
-        async for page in super().replay(run_id):
+        async for page in super().replay(run_id, within):
             yield page
 
     async def progressed(self, run_id: str, fence: int) -> bool:

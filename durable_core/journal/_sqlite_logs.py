@@ -1,0 +1,164 @@
+"""The verbs of the SQLite journal on segments, events and tombstones."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from durable_core.journal import _sqlite_below as below
+from durable_core.journal._sqlite_file import connect, until_free
+from durable_core.journal.base import Journal, Lease, SegmentReader
+from durable_core.records import Child, Event, Reply, RunHeader, Segment, StepRecord
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+    from pathlib import Path
+
+    from durable_core.clock import Clock
+
+T = TypeVar("T")
+
+PAGE_ROWS: Final = 2000
+SEGMENT_ROWS: Final = 16  # up to 350 KB each
+DELETED_AT_ONCE: Final = 200  # rows in one transaction: other writers get their turn in between
+
+
+class SqliteLogs(Journal):
+    """What the journal does with all that lies under a header besides steps.
+
+    Attributes:
+        path, clock, busy_limit_s: As given to `SqliteJournal`.
+    """
+
+    path: Path
+    clock: Clock
+    busy_limit_s: float
+
+    def write(
+        self, verb: Callable[..., Any], args: tuple[Any, ...], *, full: bool, alone: bool
+    ) -> Coroutine[Any, Any, Any]:
+        """Makes a write: `verb(cursor, *args)`; `alone` only if that is one statement."""
+        raise NotImplementedError
+
+    async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        """Asks the reading connection."""
+        raise NotImplementedError
+
+    # ---- Segments ----
+
+    def append(self, segment: Segment) -> Coroutine[Any, Any, Reply[Segment]]:
+        """One INSERT, synced."""
+        return self.write(below.append, (segment,), full=True, alone=self.live <= 1)
+
+    async def segments(self, run_id: str, step_id: str, chunk: int = 0) -> AsyncIterator[list[Segment]]:
+        """One SELECT a page, along the primary key."""
+        key = (run_id, step_id, chunk)
+        async for page in self._pages(below.SEGMENT_PAGE, key, (-1,), lambda row: row[3:4], SEGMENT_ROWS):
+            yield list(map(Segment._make, page))
+
+    def open_reader(self) -> SegmentReader:
+        """Over a connection of its own."""
+        return _SqliteReader(self.path, self.busy_limit_s)
+
+    # ---- Events ----
+
+    async def send(self, event: Event, seen: RunHeader | None) -> Reply[Event]:
+        """An INSERT and the header's UPDATE in one transaction."""
+        args = (event, seen, self.clock.now_ms())
+        reply: Reply[Event] = await self.write(below.send, args, full=True, alone=False)
+        return reply
+
+    async def take(self, event: Event, outcome: StepRecord) -> Reply[StepRecord]:
+        """Two UPDATEs in one transaction."""
+        reply: Reply[StepRecord] = await self.write(below.take, (event, outcome), full=True, alone=False)
+        return reply
+
+    async def events(self, run_id: str, name: str | None = None) -> AsyncIterator[list[Event]]:
+        """One SELECT a page, along the primary key."""
+        if name is None:
+            found = self._pages(below.EVENT_PAGE, (run_id,), ("", -1), lambda row: row[1:3], PAGE_ROWS)
+        else:
+            found = self._pages(below.EVENTS_OF_NAME, (run_id, name), (-1,), lambda row: row[2:3], PAGE_ROWS)
+        async for page in found:
+            yield list(map(Event._make, page))
+
+    # ---- Pruning ----
+
+    async def children(self, run_id: str) -> AsyncIterator[list[Child]]:
+        """One SELECT a page and kind."""
+        for kind in below.KINDS:
+            last: Child | None = None
+            while True:
+                page = await self.read(partial(_child_page, run_id=run_id, kind=kind, last=last))
+                if page:
+                    yield page
+                if len(page) < PAGE_ROWS:
+                    break
+                last = page[-1]
+
+    async def delete(self, run_id: str, children: Sequence[Child], fence: int) -> None:
+        """A transaction for each portion."""
+        for start in range(0, len(children), DELETED_AT_ONCE):
+            args = (run_id, children[start : start + DELETED_AT_ONCE], fence)
+            await self.write(below.delete, args, full=False, alone=False)
+
+    async def bury(self, lease: Lease, at: str) -> Reply[RunHeader]:
+        """One UPDATE, synced."""
+        reply: Reply[RunHeader] = await self.write(below.bury, (lease, at), full=True, alone=self.live == 0)
+        return reply
+
+    async def tombstones(self, before: str, *, limit: int = 100) -> list[RunHeader]:
+        """One SELECT."""
+        return await self.read(lambda reader: below.select_tombstones(reader.cursor(), before, limit))
+
+    async def expire(self, seen: RunHeader, expires_at_s: int) -> Reply[RunHeader]:
+        """One UPDATE."""
+        args = (seen, expires_at_s)
+        reply: Reply[RunHeader] = await self.write(below.expire, args, full=True, alone=self.live == 0)
+        return reply
+
+    async def purge(self) -> int:
+        """One DELETE."""
+        args = (self.clock.now_ms() // 1000,)
+        reply: Reply[int] = await self.write(below.purge, args, full=False, alone=self.live == 0)
+        return reply.row or 0
+
+    async def _pages(
+        self,
+        query: str,
+        fixed: tuple[object, ...],
+        after: tuple[object, ...],
+        key: Callable[[tuple[Any, ...]], tuple[object, ...]],
+        rows: int,
+    ) -> AsyncIterator[list[tuple[Any, ...]]]:
+        """The rows of a query that takes `fixed`, the key of the last row before, and a limit."""
+        while True:
+            page = await self.read(partial(_rows, query=query, values=(*fixed, *after, rows)))
+            if page:
+                yield page
+            if len(page) < rows:
+                return
+            after = key(page[-1])
+
+
+class _SqliteReader(SegmentReader):
+    def __init__(self, path: Path, limit_s: float) -> None:
+        self._path, self._limit_s = path, limit_s
+        self._connection = until_free(lambda: connect(path), path, limit_s=limit_s)
+
+    def read(self, run_id: str, step_id: str, chunk: int, first: int, last: int) -> list[Segment]:
+        values = (run_id, step_id, chunk, first, last)
+        asked = partial(_rows, self._connection, query=below.SEGMENT_RANGE, values=values)
+        return list(map(Segment._make, until_free(asked, self._path, limit_s=self._limit_s)))
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _rows(reader: sqlite3.Connection, *, query: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+    return reader.execute(query, values).fetchall()
+
+
+def _child_page(reader: sqlite3.Connection, *, run_id: str, kind: str, last: Child | None) -> list[Child]:
+    return below.child_page(reader.cursor(), run_id, kind, last, PAGE_ROWS)
