@@ -195,6 +195,7 @@ class Segment(NamedTuple):
         fence: Of the run's owner that wrote it.
         chunk_fence: Of the chunk's owner, where workers share the map.
         items: How many outcomes it holds; none: it claims the chunk.
+        succeeded, failed: Items of the chunk that have so come out, up to and with this segment.
         data, codec, size, output_hash: The packed outcomes, stored like a step's output, always inline.
         refs: JSON list of the blobs that its outcomes point to; None without any.
         written_at: RFC 3339, UTC, milliseconds.
@@ -208,6 +209,8 @@ class Segment(NamedTuple):
     fence: int
     chunk_fence: int = 0
     items: int = 0
+    succeeded: int = 0
+    failed: int = 0
     data: bytes | None = None
     codec: str | None = None
     size: int | None = None

@@ -143,6 +143,9 @@ class Mortal(Journal):
         async for page in self.inner.segments(run_id, step_id, chunk):
             yield page
 
+    async def last_segment(self, run_id: str, step_id: str, chunk: int = 0) -> Segment | None:
+        return await self._do("last_segment", run_id, step_id, chunk)
+
     def open_reader(self) -> SegmentReader:
         return self.inner.open_reader()
 

@@ -43,6 +43,11 @@ class MemoryBelow(MemoryRows, Journal):
         for page in pages([one for _, one in sorted(found)]):
             yield page
 
+    async def last_segment(self, run_id: str, step_id: str, chunk: int = 0) -> Segment | None:
+        """The one with the highest seq."""
+        found = [key for key in list(self.logs) if key[:3] == (run_id, step_id, chunk)]
+        return self.logs[max(found)] if found else None
+
     def open_reader(self) -> SegmentReader:
         """A reader of the same dict."""
         return _MemoryReader(self)

@@ -37,6 +37,7 @@ _APPEND = (
 _SEGMENT = f"SELECT {columns(Segment._fields)} FROM segments WHERE run_id = ? AND step_id = ? AND chunk = ?"
 SEGMENT_PAGE: Final = f"{_SEGMENT} AND seq > ? ORDER BY seq LIMIT ?"
 SEGMENT_RANGE: Final = f"{_SEGMENT} AND seq BETWEEN ? AND ? ORDER BY seq"
+LAST_SEGMENT: Final = f"{_SEGMENT} ORDER BY seq DESC LIMIT 1"
 _APPENDED: Final[Reply[Segment]] = Reply(True)
 
 

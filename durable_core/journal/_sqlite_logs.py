@@ -57,6 +57,11 @@ class SqliteLogs(Journal):
         async for page in self._pages(below.SEGMENT_PAGE, key, (-1,), lambda row: row[3:4], SEGMENT_ROWS):
             yield list(map(Segment._make, page))
 
+    async def last_segment(self, run_id: str, step_id: str, chunk: int = 0) -> Segment | None:
+        """One SELECT, from the end of the primary key."""
+        found = await self.read(partial(_rows, query=below.LAST_SEGMENT, values=(run_id, step_id, chunk)))
+        return Segment._make(found[0]) if found else None
+
     def open_reader(self) -> SegmentReader:
         """Over a connection of its own."""
         return _SqliteReader(self.path, self.busy_limit_s)

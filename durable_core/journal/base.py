@@ -314,6 +314,10 @@ class Journal(ABC):
         """All segments of a chunk in order, in pages; of earlier lives of the id, too."""
 
     @abstractmethod
+    async def last_segment(self, run_id: str, step_id: str, chunk: int = 0) -> Segment | None:
+        """The newest segment of a chunk: how far it is."""
+
+    @abstractmethod
     def open_reader(self) -> SegmentReader:
         """For plain code that reads a map's outputs, in whatever thread."""
 

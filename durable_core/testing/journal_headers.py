@@ -353,6 +353,7 @@ class HeaderContract:
         now = runner.run(journal.header(RUN))
         assert reply.ok is (status in ACTIVE)
         assert reply.row == now
+        assert now is not None
         if status not in ACTIVE:
             assert now == before
             return

@@ -151,6 +151,11 @@ class ScheduledJournal(Journal):
         for page in await self._ask("segments", (step_id, chunk), pages):
             yield page
 
+    async def last_segment(self, run_id: str, step_id: str, chunk: int = 0) -> Segment | None:
+        """As the inner one's."""
+        what = (step_id, chunk)
+        return await self._ask("last_segment", what, lambda: self.inner.last_segment(run_id, *what))
+
     def open_reader(self) -> SegmentReader:
         """The inner one's: it is for plain code."""
         return self.inner.open_reader()

@@ -4,6 +4,7 @@ CREATE TABLE segments (                 -- outcomes of many map items, written t
   run_id TEXT NOT NULL, step_id TEXT NOT NULL, chunk INTEGER NOT NULL, seq INTEGER NOT NULL,
   attempt_id TEXT NOT NULL, fence INTEGER NOT NULL, chunk_fence INTEGER NOT NULL,
   items INTEGER NOT NULL,               -- 0 claims the chunk
+  succeeded INTEGER NOT NULL, failed INTEGER NOT NULL,   -- of the chunk, up to here
   data BLOB, codec TEXT, size INTEGER, output_hash TEXT,
   refs TEXT,                            -- JSON
   written_at TEXT NOT NULL,
