@@ -153,10 +153,10 @@ class MemoryBelow(MemoryRows, Journal):
         return sorted(found, key=lambda header: (header.updated_at, header.run_id))[:limit]
 
     async def expire(self, seen: RunHeader, expires_at_s: int) -> Reply[RunHeader]:
-        """The tombstone as seen."""
+        """The tombstone as seen, without an end."""
         with self.lock:
             old = self.headers.get(seen.run_id)
-            if old is None or (old.status, old.fence) != (TOMBSTONE, seen.fence):
+            if old is None or (old.status, old.fence, old.expires_at_s) != (TOMBSTONE, seen.fence, None):
                 return Reply(False, old)
             return self.put_header(replace(old, expires_at_s=expires_at_s))
 

@@ -6,7 +6,6 @@ of its group.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.journal._sqlite_verbs import (
@@ -115,7 +114,7 @@ _AFTER = {
     "segment": ("(step_id, chunk, seq) > (?, ?, ?)", "step_id, chunk, seq"),
     "event": ("(name, seq) > (?, ?)", "name, seq"),
 }
-_DELETE = {
+DELETE: Final = {
     "step": "DELETE FROM checkpoints WHERE run_id = ? AND step_id = ? AND fence <= ?",
     "segment": "DELETE FROM segments WHERE (run_id, step_id, chunk, seq) = (?, ?, ?, ?) AND fence <= ?",
     "event": "DELETE FROM events WHERE run_id = ? AND name = ? AND seq = ? AND fence <= ?",
@@ -123,20 +122,25 @@ _DELETE = {
 KINDS: Final = tuple(_CHILDREN)
 
 
+def child_query(kind: str) -> str:
+    """The query for a page of children: after a key, up to a limit."""
+    after, order = _AFTER[kind]
+    return f"{_CHILDREN[kind]} WHERE run_id = ? AND {after} ORDER BY {order} LIMIT ?"
+
+
 def child_page(cursor: sqlite3.Cursor, run_id: str, kind: str, last: Child | None, limit: int) -> list[Child]:
     """The next children of a kind after the last one that was given."""
-    after, order = _AFTER[kind]
     start: tuple[object, ...] = ("", -1, -1) if last is None else last[1:4]
     key = {"step": start[:1], "segment": start, "event": (start[0], start[2])}[kind]
-    query = f"{_CHILDREN[kind]} WHERE run_id = ? AND {after} ORDER BY {order} LIMIT ?"
-    rows = cursor.execute(query, (run_id, *key, limit)).fetchall()
-    return [Child._make((*row[:5], _refs(kind, row[5]))) for row in rows]
+    rows = cursor.execute(child_query(kind), (run_id, *key, limit)).fetchall()
+    return [Child._make((*row[:5], _refs(run_id, row))) for row in rows]
 
 
-def _refs(kind: str, stored: Any) -> tuple[str, ...]:
-    if stored is None:
-        return ()
-    return tuple(json.loads(stored)) if kind == "segment" else (stored,)
+def _refs(run_id: str, row: tuple[Any, ...]) -> tuple[str, ...]:
+    kind, name, chunk, seq, fence, stored = row
+    if kind == "segment":
+        return Segment(run_id, name, chunk, seq, "", fence, refs=stored).blob_refs()
+    return () if stored is None else (stored,)
 
 
 def delete(cursor: sqlite3.Cursor, run_id: str, children: Sequence[Child], fence: int) -> Reply[None]:
@@ -152,7 +156,7 @@ def delete(cursor: sqlite3.Cursor, run_id: str, children: Sequence[Child], fence
             if of == kind
         ]
         if rows:
-            cursor.executemany(_DELETE[kind], rows)
+            cursor.executemany(DELETE[kind], rows)
     return Reply(True)
 
 
@@ -170,8 +174,14 @@ TOMBSTONES: Final = (
     f"SELECT {columns(RUN_COLUMNS)} FROM runs WHERE status = '{TOMBSTONE}' AND updated_at < ?"
     " AND expires_at_s IS NULL ORDER BY updated_at, run_id LIMIT ?"
 )
-_EXPIRE = f"UPDATE runs SET expires_at_s = ? WHERE run_id = ? AND status = '{TOMBSTONE}' AND fence = ?"
-_PURGE = f"DELETE FROM runs WHERE status = '{TOMBSTONE}' AND expires_at_s <= ?"
+_EXPIRE = (
+    f"UPDATE runs SET expires_at_s = ? WHERE run_id = ? AND status = '{TOMBSTONE}' AND fence = ?"
+    " AND expires_at_s IS NULL"
+)
+PURGE: Final = (
+    "DELETE FROM runs WHERE run_id IN"
+    f" (SELECT run_id FROM runs WHERE status = '{TOMBSTONE}' AND expires_at_s <= ? LIMIT ?)"
+)
 
 
 def bury(cursor: sqlite3.Cursor, lease: Lease, at: str) -> Reply[RunHeader]:
@@ -195,11 +205,12 @@ def expire(cursor: sqlite3.Cursor, seen: RunHeader, expires_at_s: int) -> Reply[
 
     P   finds nothing under fence 2 ──────────────────── expire [TOMBSTONE, fence 2] ─▶ refused: it lives
     A                                  create: fence 3
+    Q   finds nothing, too ── expire ─▶ applied, unless it lives: of two, one gives the end
     """
     applied = cursor.execute(_EXPIRE, (expires_at_s, seen.run_id, seen.fence)).rowcount == 1
     return Reply(applied, select_header(cursor, seen.run_id))
 
 
-def purge(cursor: sqlite3.Cursor, now_s: int) -> Reply[int]:
-    """Tombstones whose end has come."""
-    return Reply(True, cursor.execute(_PURGE, (now_s,)).rowcount)
+def purge(cursor: sqlite3.Cursor, now_s: int, limit: int) -> Reply[int]:
+    """Some tombstones whose end has come."""
+    return Reply(True, cursor.execute(PURGE, (now_s, limit)).rowcount)

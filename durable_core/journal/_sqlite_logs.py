@@ -124,10 +124,13 @@ class SqliteLogs(Journal):
         return reply
 
     async def purge(self) -> int:
-        """One DELETE."""
-        args = (self.clock.now_ms() // 1000,)
-        reply: Reply[int] = await self.write(below.purge, args, full=False, alone=self.live == 0)
-        return reply.row or 0
+        """One DELETE for each portion."""
+        args, gone = (self.clock.now_ms() // 1000, DELETED_AT_ONCE), 0
+        while True:
+            reply: Reply[int] = await self.write(below.purge, args, full=False, alone=self.live == 0)
+            gone += reply.row or 0
+            if (reply.row or 0) < DELETED_AT_ONCE:
+                return gone
 
     async def _pages(
         self,

@@ -20,6 +20,7 @@ from durable_core.records import (
     ENDED,
     PENDING,
     RUN_STATUSES,
+    RUNNING,
     SUSPENDED,
     TOMBSTONE,
     Reply,
@@ -202,8 +203,9 @@ _WAKE = (
     f" due_at_ms = CASE WHEN status = '{SUSPENDED}' THEN ? ELSE due_at_ms END,"
     f" status = CASE WHEN status = '{SUSPENDED}' THEN '{PENDING}' ELSE status END WHERE run_id = ?"
 )
-_DUE = (
-    f"SELECT {columns(RUN_COLUMNS)} FROM runs WHERE status IN ({marks(ACTIVE)})"
+# The statuses spelled as in the index: with bound values SQLite can't tell that it serves.
+DUE: Final = (
+    f"SELECT {columns(RUN_COLUMNS)} FROM runs WHERE status IN ('{PENDING}', '{RUNNING}', '{SUSPENDED}')"
     " AND due_at_ms <= ? AND lease_until_ms < ? ORDER BY due_at_ms, run_id LIMIT ?"
 )
 
@@ -227,7 +229,7 @@ def wake_active(cursor: sqlite3.Cursor, run_id: str, now_ms: int) -> None:
 
 def select_due(cursor: sqlite3.Cursor, now_ms: int, limit: int) -> list[RunHeader]:
     """Active runs that are due and under no lease."""
-    rows = cursor.execute(_DUE, (*ACTIVE, now_ms, now_ms, limit)).fetchall()
+    rows = cursor.execute(DUE, (now_ms, now_ms, limit)).fetchall()
     return [header_of(row) for row in rows]
 
 
@@ -314,13 +316,12 @@ _COMMIT = (
     " WHERE run_id = ? AND step_id = ? AND status = 'STARTED' AND attempt_id = ? AND idempotency_key = ?"
 )
 _STEP = f"SELECT {columns(STEP_COLUMNS)} FROM checkpoints WHERE run_id = ? AND step_id = ?"
-_OF_RUN = "FROM checkpoints WHERE run_id = ? AND step_id > ?"
-STEP_PAGE: Final = f"SELECT {columns(STEP_COLUMNS)} {_OF_RUN} ORDER BY step_id LIMIT ?"
+STEP_PAGE: Final = f"SELECT {columns(STEP_COLUMNS)} FROM checkpoints WHERE run_id = ? AND step_id > ? ORDER BY step_id LIMIT ?"
 # In the order of a StepRecord; constants for what replaying an output doesn't take.
 REPLAY_PAGE: Final = (
     "SELECT run_id, step_id, 0, status, input_hash, output_hash, output_data, output_ref, codec, NULL,"
     " committed_at, '', 0, 0, '', fence, kind, output_size, NULL, NULL, NULL"
-    f" {_OF_RUN} AND step_id < ? ORDER BY step_id LIMIT ?"
+    " FROM checkpoints WHERE run_id = ? AND step_id >= ? AND step_id < ? ORDER BY step_id LIMIT ?"
 )
 PROGRESSED: Final = (
     "SELECT 1 FROM checkpoints WHERE run_id = ?1 AND fence = ?2 AND status <> 'STARTED' UNION ALL"

@@ -370,7 +370,11 @@ class Journal(ABC):
 
     @abstractmethod
     async def expire(self, seen: RunHeader, expires_at_s: int) -> Reply[RunHeader]:
-        """Gives a tombstone an end, after which it may vanish. Requires it as seen: status and fence."""
+        """Gives a tombstone an end, after which it may vanish.
+
+        Requires a tombstone of the fence as seen, without an end. Refused: the header; done if it is that
+        tombstone and has an end, which isn't put off.
+        """
 
     @abstractmethod
     async def purge(self) -> int:

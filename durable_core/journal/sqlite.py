@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FIRST_ROWS: Final = 125
-LAST_ID: Final = "\x7f"  # after every character that an id may have
+NEXT: Final = "\x00"  # the first id after an id is that id and this
+LAST: Final = "\U0010ffff"  # all ids that begin alike come before that beginning and this
 
 
 class SqliteJournal(SqliteLogs):
@@ -156,21 +157,21 @@ class SqliteJournal(SqliteLogs):
         The ids of a map's items lie side by side: they are leapt over, and the pages after that begin small,
         so that few of the next map's are read in vain.
         """
-        after, rows = within, FIRST_ROWS
+        first, rows = within, FIRST_ROWS
         while True:
             page = await self.read(
-                partial(_replay_page, run_id=run_id, within=within, after=after, rows=rows)
+                partial(_replay_page, run_id=run_id, first=first, end=f"{within}{LAST}", rows=rows)
             )
             items = next((n for n, record in enumerate(page) if "[" in record.step_id[len(within) :]), None)
             if page[:items]:
                 yield page[:items]
             if items is not None:
                 of_item = page[items].step_id
-                after, rows = f"{of_item[: of_item.index('[', len(within)) + 1]}{LAST_ID}", FIRST_ROWS
+                first, rows = f"{of_item[: of_item.index('[', len(within)) + 1]}{LAST}", FIRST_ROWS
             elif len(page) < rows:
                 return
             else:
-                after, rows = page[-1].step_id, min(4 * rows, PAGE_ROWS)
+                first, rows = f"{page[-1].step_id}{NEXT}", min(4 * rows, PAGE_ROWS)
 
     async def progressed(self, run_id: str, fence: int) -> bool:
         """One SELECT over the run's records."""
@@ -305,9 +306,9 @@ def _tolerantly(reader: sqlite3.Connection, query: str, values: tuple[object, ..
 
 
 def _replay_page(
-    reader: sqlite3.Connection, *, run_id: str, within: str, after: str, rows: int
+    reader: sqlite3.Connection, *, run_id: str, first: str, end: str, rows: int
 ) -> list[StepRecord]:
-    values = (run_id, after, f"{within}{LAST_ID}", rows)
+    values = (run_id, first, end, rows)
     page = list(map(StepRecord._make, reader.execute(verbs.REPLAY_PAGE, values).fetchall()))
     for n, record in enumerate(page):
         if record.status != COMMITTED:

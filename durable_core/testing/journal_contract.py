@@ -2,6 +2,7 @@
 
     class TestMyJournal(JournalContract):
         checks_header = False                       # only a guarded begin looks at the header: as on DynamoDB
+        purges = False                              # the store removes what has expired by itself
 
         @pytest.fixture
         def journal(self, runner: asyncio.Runner) -> Iterator[Journal]:
@@ -17,45 +18,57 @@ loop, the runner's. Needs pytest and no plugin.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
-from durable_core.journal.base import as_seen
+from durable_core.testing.journal_events import EventContract
 from durable_core.testing.journal_headers import HeaderContract
 from durable_core.testing.journal_listing import ListingContract
+from durable_core.testing.journal_pruning import PruningContract
+from durable_core.testing.journal_races import RaceContract
+from durable_core.testing.journal_replay import ReplayContract
+from durable_core.testing.journal_segments import SegmentContract
 from durable_core.testing.journal_steps import StepContract
+from durable_core.testing.journal_waking import WakingContract
 from durable_core.testing.samples import (
-    AT,
     LEASE_MS,
     RUN,
     attempt,
     claim,
     committed,
     driven,
-    header,
     lease_of,
     renewed,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
     from durable_core.journal.base import Journal
-    from durable_core.records import Reply, RunHeader, StepRecord
     from durable_core.testing.fake_clock import FakeClock
 
-Row = TypeVar("Row")
 
-
-class JournalContract(HeaderContract, ListingContract, StepContract):
+class JournalContract(
+    HeaderContract,
+    WakingContract,
+    ListingContract,
+    StepContract,
+    ReplayContract,
+    SegmentContract,
+    EventContract,
+    PruningContract,
+    RaceContract,
+):
     """What every journal holds to.
 
     Attributes:
         checks_header: Whether every `begin` and `put` requires the caller's header, or only a guarded begin.
+        purges: Whether `purge` removes tombstones whose end has come, or the store itself, in its own time.
     """
 
     checks_header: ClassVar[bool] = True
+    purges: ClassVar[bool] = True
 
     @pytest.fixture
     def runner(self) -> Iterator[asyncio.Runner]:
@@ -72,50 +85,6 @@ class JournalContract(HeaderContract, ListingContract, StepContract):
     def rival(self, journal: Journal) -> Journal:
         """The same store as another process sees it: the same object, unless a subclass has a better one."""
         return journal
-
-    @pytest.mark.parametrize("verb", ["create", "acquire", "cancel"])
-    def test_of_many_that_saw_the_same_header_one_wins(
-        self, runner: asyncio.Runner, journal: Journal, rival: Journal, verb: str
-    ) -> None:
-        """And the others are shown what stood in their way."""
-
-        async def race() -> None:
-            if verb != "create":
-                await journal.create(header())
-            verbs: dict[str, Callable[[Journal, int], Awaitable[Reply[RunHeader]]]] = {
-                "create": lambda store, n: store.create(header(created_by=f"c{n}")),
-                "acquire": lambda store, n: store.acquire(header(), claim(f"o{n}")),
-                "cancel": lambda store, n: store.cancel(header(), AT, f'{{"by":{n}}}'),
-            }
-            calls = [verbs[verb]((journal, rival)[n % 2], n) for n in range(8)]
-            _one_wins(await asyncio.gather(*calls), await journal.header(RUN))
-
-        runner.run(race())
-
-    @pytest.mark.parametrize("live", [0, 8])
-    @pytest.mark.parametrize("verb", ["begin", "begin anew", "guarded", "commit", "put"])
-    def test_of_many_that_saw_the_same_record_one_wins(
-        self, runner: asyncio.Runner, journal: Journal, rival: Journal, verb: str, live: int
-    ) -> None:
-        """Whether the journal groups its writes or not."""
-
-        async def race() -> None:
-            me, old = await driven(journal), attempt(attempt_id="old")
-            if verb in ("begin anew", "commit"):
-                await journal.begin(old, None, me)
-            fresh = [attempt(attempt_id=f"a{n}") for n in range(8)]
-            verbs: dict[str, Callable[[Journal, int], Awaitable[Reply[StepRecord]]]] = {
-                "begin": lambda store, n: store.begin(fresh[n], None, me),
-                "begin anew": lambda store, n: store.begin(fresh[n], as_seen(old), me),
-                "guarded": lambda store, n: store.begin(fresh[n], None, me, guarded=True),
-                "commit": lambda store, n: store.commit(committed(old, b"%d" % n)),
-                "put": lambda store, n: store.put(committed(fresh[n]), None, me),
-            }
-            journal.live = rival.live = live
-            calls = [verbs[verb]((journal, rival)[n % 2], n) for n in range(8)]
-            _one_wins(await asyncio.gather(*calls), await journal.step(RUN, "s"))
-
-        runner.run(race())
 
     def test_what_was_written_is_there_for_others_and_after_reopening(
         self, runner: asyncio.Runner, journal: Journal, rival: Journal
@@ -139,12 +108,6 @@ class JournalContract(HeaderContract, ListingContract, StepContract):
         """Whoever owns it may close it again."""
         runner.run(journal.close())
         runner.run(journal.close())
-
-
-def _one_wins(replies: Sequence[Reply[Row]], now: Row | None) -> None:
-    assert now is not None
-    assert [reply.ok for reply in replies].count(True) == 1
-    assert all(reply.row == now for reply in replies if not reply.ok)
 
 
 class LeaseEdges:

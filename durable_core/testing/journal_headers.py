@@ -32,6 +32,7 @@ from durable_core.testing.samples import (
     lease_of,
     owned,
     renewed,
+    seen_now,
     taken_over,
 )
 
@@ -348,7 +349,7 @@ class HeaderContract:
         """Its fence goes up, so that whoever drives it is fenced; an ended one stays as it is."""
         old = owned(status=status, output_data=b"x", fence=3)
         runner.run(journal.create(old, LEASE_MS))
-        before = runner.run(journal.header(RUN))
+        before = runner.run(seen_now(journal))
         reply = runner.run(journal.cancel(old, AT, '{"code":"BY_HAND"}'))
         now = runner.run(journal.header(RUN))
         assert reply.ok is (status in ACTIVE)
@@ -359,7 +360,7 @@ class HeaderContract:
             return
         assert now == replace(
             old, status=CANCELLED, owner=None, owner_process=None, lease_until_ms=0, fence=4, ended_at=AT,
-            updated_at=AT, due_at_ms=now.due_at_ms, error='{"code":"BY_HAND"}',
+            updated_at=AT, due_at_ms=before.due_at_ms, error='{"code":"BY_HAND"}',
         )  # fmt: skip
         assert not runner.run(journal.leave(lease_of(old), LEFT)).ok
         again = runner.run(journal.cancel(old, AT))

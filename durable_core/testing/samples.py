@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from durable_core.journal.base import Claim, Lease
-from durable_core.records import COMMITTED, RUNNING, STARTED, RunHeader, StepRecord
+from durable_core.records import (
+    COMMITTED,
+    ENDED,
+    PRUNING,
+    RUNNING,
+    STARTED,
+    Event,
+    RunHeader,
+    Segment,
+    StepRecord,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from durable_core.journal.base import Journal
     from durable_core.records import Reply
+
+T = TypeVar("T")
 
 RUN: Final = "run-1"
 LEASE_MS: Final = 60_000
@@ -74,6 +88,54 @@ def committed(of: StepRecord, output: bytes = b'"done"', **columns: Any) -> Step
         output_size=len(output),
     )
     return outcome._replace(**columns)
+
+
+def segment(seq: int = 0, attempt_id: str = "g1", step_id: str = "m", **columns: Any) -> Segment:
+    """Outcomes of two items, written by the first owner; with `items=0` and no data it claims the chunk."""
+    data = b"[[0,1],[1,2]]"
+    made = Segment(RUN, step_id, 0, seq, attempt_id, 1, 0, 2, data, "json", len(data), "7" * 64, None, AT)
+    return made._replace(**columns)
+
+
+def event(seq: int = 0, event_id: str = "e1", name: str = "approval", **columns: Any) -> Event:
+    """What was sent to the first life of a run."""
+    made = Event(RUN, name, seq, event_id, 1, b'"yes"', None, "json", 5, "8" * 64, AT)
+    return made._replace(**columns)
+
+
+async def gathered(pages: AsyncIterator[list[T]]) -> list[T]:
+    """All rows of all pages."""
+    found: list[T] = []
+    async for page in pages:
+        found += page
+        assert len(found) < 10_000, "the pages have no end"
+    return found
+
+
+async def seen_now(journal: Journal, run_id: str = RUN) -> RunHeader:
+    """The header of a run that must be there."""
+    found = await journal.header(run_id)
+    if found is None:
+        raise AssertionError(f"there is no run {run_id!r}")
+    return found
+
+
+async def time_of(journal: Journal, run_id: str) -> int:
+    """What a journal's clock says, in milliseconds: where a lease of no length ends, of a run made for it."""
+    reply = await journal.create(owned(run_id), 0)
+    if reply.row is None:
+        raise AssertionError(f"the run {run_id!r} couldn't be made")
+    return reply.row.lease_until_ms
+
+
+async def pruning(journal: Journal, owner: str = "pruner", run_id: str = RUN) -> Lease:
+    """The lease of who prunes an ended run, or goes on with that."""
+    reply = await journal.acquire(
+        await seen_now(journal, run_id),
+        claim(owner, OVER_MS, status=PRUNING),
+        statuses=(*ENDED, PRUNING),
+    )
+    return lease_of(reply.row)
 
 
 async def driven(journal: Journal, run_id: str = RUN, owner: str = "me", lease_ms: int = LEASE_MS) -> Lease:
