@@ -120,6 +120,7 @@ DELETE: Final = {
     "event": "DELETE FROM events WHERE run_id = ? AND name = ? AND seq = ? AND fence <= ?",
 }
 KINDS: Final = tuple(_CHILDREN)
+_BEFORE_ALL: Final = Child("", "", -1, -1, 0)
 
 
 def child_query(kind: str) -> str:
@@ -130,8 +131,7 @@ def child_query(kind: str) -> str:
 
 def child_page(cursor: sqlite3.Cursor, run_id: str, kind: str, last: Child | None, limit: int) -> list[Child]:
     """The next children of a kind after the last one that was given."""
-    start: tuple[object, ...] = ("", -1, -1) if last is None else last[1:4]
-    key = {"step": start[:1], "segment": start, "event": (start[0], start[2])}[kind]
+    key = _key(kind, last or _BEFORE_ALL)
     rows = cursor.execute(child_query(kind), (run_id, *key, limit)).fetchall()
     return [Child._make((*row[:5], _refs(run_id, row))) for row in rows]
 
@@ -143,21 +143,24 @@ def _refs(run_id: str, row: tuple[Any, ...]) -> tuple[str, ...]:
     return () if stored is None else (stored,)
 
 
-def delete(cursor: sqlite3.Cursor, run_id: str, children: Sequence[Child], fence: int) -> Reply[None]:
+def delete(
+    cursor: sqlite3.Cursor, run_id: str, kind: str, children: Sequence[Child], fence: int
+) -> Reply[None]:
     """Records of ended runs, unless a later life of the id has put them.
 
     P   lists s1 (fence 1) ────────────────────────── delete s1 [fence ≤ 2] ─▶ stays
     A                        (id begun anew) begin s1: fence 3
     """
-    for kind in KINDS:
-        rows = [
-            (run_id, *{"step": (name,), "segment": (name, chunk, seq), "event": (name, seq)}[kind], fence)
-            for of, name, chunk, seq, *_ in children
-            if of == kind
-        ]
-        if rows:
-            cursor.executemany(DELETE[kind], rows)
+    cursor.executemany(DELETE[kind], [(run_id, *_key(kind, child), fence) for child in children])
     return Reply(True)
+
+
+def _key(kind: str, child: Child) -> tuple[object, ...]:
+    return {
+        "step": (child.name,),
+        "segment": (child.name, child.chunk, child.seq),
+        "event": (child.name, child.seq),
+    }[kind]
 
 
 _ZEROED: Final = ("wake_count", "crashes", "lease_until_ms", "due_at_ms")
@@ -170,17 +173,19 @@ _BURY = ", ".join(
         *(f"{name} = NULL" for name in RUN_COLUMNS if name not in (*_ZEROED, *_KEPT, *_CHANGED)),
     )
 )
+# The indexes are named, because SQLite prefers the one by status, and reads all tombstones.
 TOMBSTONES: Final = (
-    f"SELECT {columns(RUN_COLUMNS)} FROM runs WHERE status = '{TOMBSTONE}' AND updated_at < ?"
-    " AND expires_at_s IS NULL ORDER BY updated_at, run_id LIMIT ?"
+    f"SELECT {columns(RUN_COLUMNS)} FROM runs INDEXED BY runs_by_burial"
+    f" WHERE status = '{TOMBSTONE}' AND updated_at < ? AND expires_at_s IS NULL"
+    " ORDER BY updated_at, run_id LIMIT ?"
 )
 _EXPIRE = (
     f"UPDATE runs SET expires_at_s = ? WHERE run_id = ? AND status = '{TOMBSTONE}' AND fence = ?"
     " AND expires_at_s IS NULL"
 )
 PURGE: Final = (
-    "DELETE FROM runs WHERE run_id IN"
-    f" (SELECT run_id FROM runs WHERE status = '{TOMBSTONE}' AND expires_at_s <= ? LIMIT ?)"
+    "DELETE FROM runs WHERE run_id IN (SELECT run_id FROM runs INDEXED BY runs_by_end"
+    f" WHERE status = '{TOMBSTONE}' AND expires_at_s <= ? LIMIT ?)"
 )
 
 

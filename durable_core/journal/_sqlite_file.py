@@ -100,6 +100,14 @@ def until_free(attempt: Callable[[], T], path: Path, *, limit_s: float = BUSY_LI
         time.sleep(BUSY_PAUSE_S)
 
 
+def gone(path: Path) -> JournalUnavailable:
+    """The error of a file that isn't there any more, or is another one."""
+    return JournalUnavailable(
+        f"{path} was removed or replaced while it was in use",
+        remedy="Put the file back and start the run anew",
+    )
+
+
 def locked_too_long(path: Path, limit_s: float) -> JournalUnavailable:
     """The error of a file that stayed busy."""
     return JournalUnavailable(

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from durable_core.journal import _sqlite_below as below
-from durable_core.journal._sqlite_file import connect, until_free
+from durable_core.journal._sqlite_reader import SqliteReader
 from durable_core.journal.base import Journal, Lease, SegmentReader
 from durable_core.records import Child, Event, Reply, RunHeader, Segment, StepRecord
 
@@ -21,7 +21,9 @@ T = TypeVar("T")
 
 PAGE_ROWS: Final = 2000
 SEGMENT_ROWS: Final = 16  # up to 350 KB each
-DELETED_AT_ONCE: Final = 200  # rows in one transaction: other writers get their turn in between
+# Rows in one transaction: other writers get their turn in between, and so does the event loop.
+PURGED_AT_ONCE: Final = 200
+DELETED_AT_ONCE: Final = {"step": 200, "event": 200, "segment": SEGMENT_ROWS}
 
 
 class SqliteLogs(Journal):
@@ -39,6 +41,16 @@ class SqliteLogs(Journal):
         self, verb: Callable[..., Any], args: tuple[Any, ...], *, full: bool, alone: bool
     ) -> Coroutine[Any, Any, Any]:
         """Makes a write: `verb(cursor, *args)`; `alone` only if that is one statement."""
+        raise NotImplementedError
+
+    async def write_checked(
+        self, verb: Callable[..., Reply[T]], *args: Any, alone: bool | None = None
+    ) -> Reply[T]:
+        """Makes a synced write, after a look whether the file still is the one that was opened.
+
+        Raises:
+            JournalUnavailable: It isn't.
+        """
         raise NotImplementedError
 
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
@@ -64,15 +76,13 @@ class SqliteLogs(Journal):
 
     def open_reader(self) -> SegmentReader:
         """Over a connection of its own."""
-        return _SqliteReader(self.path, self.busy_limit_s)
+        return SqliteReader(self.path, self.busy_limit_s)
 
     # ---- Events ----
 
     async def send(self, event: Event, seen: RunHeader | None) -> Reply[Event]:
         """An INSERT and the header's UPDATE in one transaction."""
-        args = (event, seen, self.clock.now_ms())
-        reply: Reply[Event] = await self.write(below.send, args, full=True, alone=False)
-        return reply
+        return await self.write_checked(below.send, event, seen, self.clock.now_ms(), alone=False)
 
     async def take(self, event: Event, outcome: StepRecord) -> Reply[StepRecord]:
         """Two UPDATEs in one transaction."""
@@ -104,14 +114,15 @@ class SqliteLogs(Journal):
 
     async def delete(self, run_id: str, children: Sequence[Child], fence: int) -> None:
         """A transaction for each portion."""
-        for start in range(0, len(children), DELETED_AT_ONCE):
-            args = (run_id, children[start : start + DELETED_AT_ONCE], fence)
-            await self.write(below.delete, args, full=False, alone=False)
+        for kind, at_once in DELETED_AT_ONCE.items():
+            of_kind = [child for child in children if child.kind == kind]
+            for start in range(0, len(of_kind), at_once):
+                args = (run_id, kind, of_kind[start : start + at_once], fence)
+                await self.write(below.delete, args, full=False, alone=False)
 
     async def bury(self, lease: Lease, at: str) -> Reply[RunHeader]:
         """One UPDATE, synced."""
-        reply: Reply[RunHeader] = await self.write(below.bury, (lease, at), full=True, alone=self.live == 0)
-        return reply
+        return await self.write_checked(below.bury, lease, at)
 
     async def tombstones(self, before: str, *, limit: int = 100) -> list[RunHeader]:
         """One SELECT."""
@@ -119,17 +130,15 @@ class SqliteLogs(Journal):
 
     async def expire(self, seen: RunHeader, expires_at_s: int) -> Reply[RunHeader]:
         """One UPDATE."""
-        args = (seen, expires_at_s)
-        reply: Reply[RunHeader] = await self.write(below.expire, args, full=True, alone=self.live == 0)
-        return reply
+        return await self.write_checked(below.expire, seen, expires_at_s)
 
     async def purge(self) -> int:
         """One DELETE for each portion."""
-        args, gone = (self.clock.now_ms() // 1000, DELETED_AT_ONCE), 0
+        args, gone = (self.clock.now_ms() // 1000, PURGED_AT_ONCE), 0
         while True:
             reply: Reply[int] = await self.write(below.purge, args, full=False, alone=self.live == 0)
             gone += reply.row or 0
-            if (reply.row or 0) < DELETED_AT_ONCE:
+            if (reply.row or 0) < PURGED_AT_ONCE:
                 return gone
 
     async def _pages(
@@ -148,20 +157,6 @@ class SqliteLogs(Journal):
             if len(page) < rows:
                 return
             after = key(page[-1])
-
-
-class _SqliteReader(SegmentReader):
-    def __init__(self, path: Path, limit_s: float) -> None:
-        self._path, self._limit_s = path, limit_s
-        self._connection = until_free(lambda: connect(path), path, limit_s=limit_s)
-
-    def read(self, run_id: str, step_id: str, chunk: int, first: int, last: int) -> list[Segment]:
-        values = (run_id, step_id, chunk, first, last)
-        asked = partial(_rows, self._connection, query=below.SEGMENT_RANGE, values=values)
-        return list(map(Segment._make, until_free(asked, self._path, limit_s=self._limit_s)))
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 def _rows(reader: sqlite3.Connection, *, query: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:

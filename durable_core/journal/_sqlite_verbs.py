@@ -203,9 +203,10 @@ _WAKE = (
     f" due_at_ms = CASE WHEN status = '{SUSPENDED}' THEN ? ELSE due_at_ms END,"
     f" status = CASE WHEN status = '{SUSPENDED}' THEN '{PENDING}' ELSE status END WHERE run_id = ?"
 )
-# The statuses spelled as in the index: with bound values SQLite can't tell that it serves.
+# The index is named, or SQLite prefers the one by status, and sorts; and the statuses are spelled as in it.
 DUE: Final = (
-    f"SELECT {columns(RUN_COLUMNS)} FROM runs WHERE status IN ('{PENDING}', '{RUNNING}', '{SUSPENDED}')"
+    f"SELECT {columns(RUN_COLUMNS)} FROM runs INDEXED BY runs_by_due"
+    f" WHERE status IN ('{PENDING}', '{RUNNING}', '{SUSPENDED}')"
     " AND due_at_ms <= ? AND lease_until_ms < ? ORDER BY due_at_ms, run_id LIMIT ?"
 )
 
@@ -316,7 +317,10 @@ _COMMIT = (
     " WHERE run_id = ? AND step_id = ? AND status = 'STARTED' AND attempt_id = ? AND idempotency_key = ?"
 )
 _STEP = f"SELECT {columns(STEP_COLUMNS)} FROM checkpoints WHERE run_id = ? AND step_id = ?"
-STEP_PAGE: Final = f"SELECT {columns(STEP_COLUMNS)} FROM checkpoints WHERE run_id = ? AND step_id > ? ORDER BY step_id LIMIT ?"
+STEP_PAGE: Final = (
+    f"SELECT {columns(STEP_COLUMNS)} FROM checkpoints WHERE run_id = ? AND step_id > ?"
+    " ORDER BY step_id LIMIT ?"
+)
 # In the order of a StepRecord; constants for what replaying an output doesn't take.
 REPLAY_PAGE: Final = (
     "SELECT run_id, step_id, 0, status, input_hash, output_hash, output_data, output_ref, codec, NULL,"

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakSet
 
 from durable_core.clock import Clock, SystemClock, rfc3339
-from durable_core.errors import JournalUnavailable
 from durable_core.forking import restart_in_children
 from durable_core.journal import _sqlite_verbs as verbs
-from durable_core.journal._sqlite_file import BUSY_LIMIT_S, connect, identity_of, prepare, until_free
+from durable_core.journal._sqlite_file import BUSY_LIMIT_S, connect, gone, identity_of, prepare, until_free
 from durable_core.journal._sqlite_logs import PAGE_ROWS, SqliteLogs
 from durable_core.journal._sqlite_writer import Writer
 from durable_core.journal.base import Claim, Departure, Lease, Renewer, RunFilter
@@ -67,10 +66,10 @@ class SqliteJournal(SqliteLogs):
     async def create(self, header: RunHeader, lease_ms: int = 0) -> Reply[RunHeader]:
         """One INSERT, or an UPDATE of the tombstone that it follows."""
         if header.owner is None:
-            return await self._write_header(verbs.create, replace(header, lease_until_ms=0))
+            return await self.write_checked(verbs.create, replace(header, lease_until_ms=0))
         until_ms = self.clock.now_ms() + lease_ms
         held = replace(header, lease_until_ms=until_ms, due_at_ms=until_ms)
-        return await self._write_header(verbs.create, held)
+        return await self.write_checked(verbs.create, held)
 
     async def acquire(
         self,
@@ -81,7 +80,7 @@ class SqliteJournal(SqliteLogs):
         dead_owner: str | None = None,
     ) -> Reply[RunHeader]:
         """One UPDATE."""
-        return await self._write_header(
+        return await self.write_checked(
             verbs.acquire, seen, claim, tuple(statuses), dead_owner, self.clock.now_ms()
         )
 
@@ -89,17 +88,17 @@ class SqliteJournal(SqliteLogs):
         self, lease: Lease, departure: Departure, *, wake_count: int | None = None
     ) -> Reply[RunHeader]:
         """One UPDATE."""
-        return await self._write_header(
+        return await self.write_checked(
             verbs.leave, lease, departure, wake_count, rfc3339(self.clock.now_ms())
         )
 
     async def cancel(self, seen: RunHeader, ended_at: str, error: str | None = None) -> Reply[RunHeader]:
         """One UPDATE."""
-        return await self._write_header(verbs.cancel, seen, ended_at, error)
+        return await self.write_checked(verbs.cancel, seen, ended_at, error)
 
     async def wake(self, seen: RunHeader) -> Reply[RunHeader]:
         """One UPDATE."""
-        return await self._write_header(verbs.wake, seen, self.clock.now_ms())
+        return await self.write_checked(verbs.wake, seen, self.clock.now_ms())
 
     async def due(self, *, limit: int = 100) -> list[RunHeader]:
         """One SELECT along an index."""
@@ -253,15 +252,14 @@ class SqliteJournal(SqliteLogs):
         with self._lock:
             return until_free(lambda: Writer(self.path, limit_s), self.path, limit_s=limit_s)
 
-    async def _write_header(self, verb: Callable[..., Reply[RunHeader]], *args: Any) -> Reply[RunHeader]:
-        if (
-            self._ready and identity_of(self.path) != self._file
-        ):  # SQLite itself would go on with what is no more there
-            raise JournalUnavailable(
-                f"{self.path} was removed or replaced while it was in use",
-                remedy="Put the file back and start the run anew",
-            )
-        reply: Reply[RunHeader] = await self.write(verb, args, full=True, alone=self.live == 0)
+    async def write_checked(
+        self, verb: Callable[..., Reply[T]], *args: Any, alone: bool | None = None
+    ) -> Reply[T]:
+        """By the writer of this thread, synced; of headers and whatever else isn't written once a step."""
+        if self._ready and identity_of(self.path) != self._file:
+            raise gone(self.path)  # SQLite itself would go on with what is no more there
+        alone = self.live == 0 if alone is None else alone
+        reply: Reply[T] = await self.write(verb, args, full=True, alone=alone)
         return reply
 
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:

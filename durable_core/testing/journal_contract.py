@@ -30,6 +30,7 @@ from durable_core.testing.journal_races import RaceContract
 from durable_core.testing.journal_replay import ReplayContract
 from durable_core.testing.journal_segments import SegmentContract
 from durable_core.testing.journal_steps import StepContract
+from durable_core.testing.journal_tombstones import TombstoneContract
 from durable_core.testing.journal_waking import WakingContract
 from durable_core.testing.samples import (
     LEASE_MS,
@@ -58,6 +59,7 @@ class JournalContract(
     SegmentContract,
     EventContract,
     PruningContract,
+    TombstoneContract,
     RaceContract,
 ):
     """What every journal holds to.

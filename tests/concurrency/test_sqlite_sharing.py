@@ -17,7 +17,10 @@ from durable_core import Context, DurableWorkflowExecutor, step, workflow
 from durable_core.errors import JournalUnavailable, StoreMisconfigured
 from durable_core.journal import _sqlite_file, sqlite
 from durable_core.journal.sqlite import SqliteJournal
+from durable_core.records import COMPLETED
 from durable_core.stores import Store, open_store
+from durable_core.testing.samples import AT, RUN, attempt, header, pruning
+from durable_core.testing.samples import committed as committed_record
 from tests.e2e.programs.nursery import Nursery, is_over, open_nursery
 from tests.e2e.programs.sharing import counting
 from tests.e2e.programs.witness import (
@@ -124,6 +127,44 @@ def test_what_a_forked_child_commits_after_its_parent_has_closed_is_kept(
     os.kill(child, signal.SIGKILL)
     assert nursery.wait(parent) == 0
     assert len(committed(db, "orphan")) == 50
+    assert integrity(db) == "ok"
+
+
+@pytest.mark.slow
+async def test_writers_never_wait_long_for_a_large_pruning(nursery: Nursery, tmp_path: Path) -> None:
+    """Of 200,000 rows at full scale, interrupted and continued, beside four processes that save."""
+    db = tmp_path / "runs.db"
+    rows, folder = 200_000 if full() else 6_000, tmp_path
+    journal = SqliteJournal(db)
+    await journal.open()
+    await journal.create(header(status=COMPLETED, fence=1))
+    with closing(sqlite3.connect(db)) as filling:
+        row = committed_record(attempt(), b"x" * 1000)
+        marks = ", ".join("?" * len(row))
+        filling.executemany(
+            f"INSERT INTO checkpoints ({', '.join(row._fields)}) VALUES ({marks})",  # noqa: S608  # their names
+            (row._replace(step_id=f"s#{n}") for n in range(rows)),
+        )
+        filling.commit()
+    runs = [f"w{number}" for number in range(4)]
+    pids = [nursery.start("saving", db, run, folder) for run in runs]
+    until(lambda: all((folder / f"{run}.ready").exists() for run in runs), "the writers")
+    deleted = 0
+    for owner in ("first", "second"):
+        me = await pruning(journal, owner)
+        async for page in journal.children(RUN):
+            await journal.delete(RUN, page, me.fence)
+            deleted += len(page)
+            if owner == "first" and deleted >= rows // 3:
+                break
+    assert deleted == rows
+    assert (await journal.bury(me, AT)).ok
+    await journal.close()
+    leave(folder / "stop")
+    assert [nursery.wait(pid) for pid in pids] == [0] * 4
+    assert max(float(left(folder / f"{run}.slowest") or "inf") for run in runs) < 2
+    assert all(len(committed(db, run)) == int(left(folder / f"{run}.saved") or 0) for run in runs)
+    assert statuses(db, RUN) == {}
     assert integrity(db) == "ok"
 
 

@@ -23,7 +23,9 @@ from typing import Any, Self
 from tests.waiting import LIMIT_S, until
 
 ROOT = Path(__file__).parents[3]
-PROGRAMS = ("chain", "deadly", "forking", "held", "limited", "orderless", "parting", "resuming", "sharing")
+PROGRAMS = (
+    "chain", "deadly", "forking", "held", "limited", "orderless", "parting", "resuming", "saving", "sharing",
+)  # fmt: skip
 
 
 class Nursery:
