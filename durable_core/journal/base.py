@@ -45,9 +45,8 @@ are dead for certain.
 Every write is conditional and answers with a `Reply`: applied, or refused with the record that stood in the
 way. An applied create, acquire, renew, leave or cancel gives the header as it is now; begin, commit and put
 needn't. Who *may* write is the engine's decision; *that nobody else did* is the journal's. A writer whose
-reply
-was lost asks again and recognises its own record in the refusal: by `owner` in a header, by `attempt_id` in a
-step or segment, by `event_id` in an event.
+reply was lost asks again and recognises its own record in the refusal: by `owner` in a header, by
+`attempt_id` in a step or segment, by `event_id` in an event.
 
 A journal that can't be reached or can't take a write raises `JournalUnavailable`; bad data is a
 `CorruptRecord`. A read error is never an empty answer.
@@ -59,17 +58,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from durable_core.records import (
-    ACTIVE,
-    RUNNING,
-    Child,
-    Event,
-    Reply,
-    RunHeader,
-    Seen,
-    Segment,
-    StepRecord,
-)
+from durable_core.records import ACTIVE, RUNNING, Child, Event, Reply, RunHeader, Seen, Segment, StepRecord
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -219,8 +208,7 @@ class Journal(ABC):
         """Releases, suspends or ends the run: gives up ownership.
 
         Requires my owner and fence and, if given, the wake count as known before the last look at what is
-        waited for.
-        Refused: the header; own if it has my fence and no owner, since nobody else clears my owner.
+        waited for. Refused: the header; own if it has my fence and no owner: nobody else clears my owner.
         """
 
     @abstractmethod
@@ -372,8 +360,7 @@ class Journal(ABC):
     async def expire(self, seen: RunHeader, expires_at_s: int) -> Reply[RunHeader]:
         """Gives a tombstone an end, after which it may vanish.
 
-        Requires a tombstone of the fence as seen, without an end. Refused: the header; done if it is that
-        tombstone and has an end, which isn't put off.
+        Requires a tombstone of the fence as seen, without an end. Refused: the header; done if it has one.
         """
 
     @abstractmethod

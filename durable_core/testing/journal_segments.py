@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from durable_core.journal.base import Journal
 
 EVERY_COLUMN = Segment(
-    RUN, "a/m#2", 3, 12_345, "g1", 4, 5, 2**20, b"\x00\xff", "json+zstd", 2**40, "7" * 64,
+    RUN, "a/m#2", 3, 12_345, "g1", 4, 5, 2**20, 2**21, 7, b"\x00\xff", "json+zstd", 2**40, "7" * 64,
     '["runs/run-1/a-b","runs/run-1/c-d"]', "2026-01-02T03:04:05.678Z",
 )  # fmt: skip
 CLAIM = Segment(RUN, "m", 0, 0, "g1", 1)
@@ -40,11 +40,12 @@ class SegmentContract:
     def test_a_segment_comes_back_as_it_was_appended(
         self, runner: asyncio.Runner, journal: Journal, made: Segment
     ) -> None:
-        """In pages, and to a reader."""
+        """In pages, as the newest, and to a reader."""
 
         async def appended() -> None:
             assert (await journal.append(made)).ok
             assert await _log(journal, made.step_id, made.chunk) == [made]
+            assert await journal.last_segment(RUN, made.step_id, made.chunk) == made
             found = await _read(journal, made.step_id, made.chunk, made.seq, made.seq)
             assert found == [made]
             assert made.data is None or type(found[0].data) is bytes
@@ -121,6 +122,9 @@ class SegmentContract:
             for (run_id, step_id, chunk), one in made.items():
                 assert await gathered(journal.segments(run_id, step_id, chunk)) == [one]
                 assert await _read(journal, step_id, chunk, 0, 9, run_id) == [one]
+                assert await journal.last_segment(run_id, step_id, chunk) == one
+            assert await journal.last_segment(RUN, "none") is None
+            assert await journal.last_segment(RUN, "m", 2) is None
             assert await _log(journal, "m", 2) == []
             assert await _log(journal, "none") == []
 
@@ -131,11 +135,14 @@ class SegmentContract:
     def test_segments_come_in_the_order_of_their_places(
         self, runner: asyncio.Runner, journal: Journal
     ) -> None:
-        """As numbers, whenever they were appended."""
+        """As numbers, whenever they were appended; and the newest is the last of them."""
 
         async def appended() -> None:
+            highest = -1
             for seq in random.Random(7).sample(SEQS, len(SEQS)):
                 await journal.append(segment(seq, f"g{seq}"))
+                highest = max(highest, seq)
+                assert await journal.last_segment(RUN, "m") == segment(highest, f"g{highest}")
             assert [one.seq for one in await _log(journal)] == list(SEQS)
             assert [one.seq for one in await _read(journal, "m", 0, 2, 99)] == [2, 9, 10, 11, 99]
 

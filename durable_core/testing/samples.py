@@ -93,7 +93,9 @@ def committed(of: StepRecord, output: bytes = b'"done"', **columns: Any) -> Step
 def segment(seq: int = 0, attempt_id: str = "g1", step_id: str = "m", **columns: Any) -> Segment:
     """Outcomes of two items, written by the first owner; with `items=0` and no data it claims the chunk."""
     data = b"[[0,1],[1,2]]"
-    made = Segment(RUN, step_id, 0, seq, attempt_id, 1, 0, 2, data, "json", len(data), "7" * 64, None, AT)
+    made = Segment(
+        RUN, step_id, 0, seq, attempt_id, 1, 0, 2, 2, 0, data, "json", len(data), "7" * 64, None, AT
+    )
     return made._replace(**columns)
 
 

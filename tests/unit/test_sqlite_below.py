@@ -56,6 +56,10 @@ PLANS = {
         _sqlite_below.SEGMENT_PAGE,
         f"USING INDEX {_KEY}segments_1 (run_id=? AND step_id=? AND chunk=? AND seq>?)",
     ),
+    "the last segment": (
+        _sqlite_below.LAST_SEGMENT,
+        f"USING INDEX {_KEY}segments_1 (run_id=? AND step_id=? AND chunk=?)",
+    ),
     "a range of segments": (
         _sqlite_below.SEGMENT_RANGE,
         f"USING INDEX {_KEY}segments_1 (run_id=? AND step_id=? AND chunk=? AND seq>? AND seq<?)",
