@@ -31,6 +31,7 @@ _CONFLICTS: Final = {"TransactionConflictException", "TransactionInProgressExcep
 _UNAVAILABLE: Final = _CONFLICTS | {
     "InternalError",
     "InternalServerError",
+    "ContinuousBackupsUnavailableException",  # of a table that was just made
     "LimitExceededException",  # of tables being made at once
     "OperationAborted",
     "PriorRequestNotComplete",
@@ -86,7 +87,18 @@ _FORBIDDEN: Final = {
     "UnauthorizedOperation",
     "403",
 }
-_NO_STORE: Final = {"ResourceNotFoundException", "TableNotFoundException", "NoSuchBucket"}
+_NO_STORE: Final = {"ResourceNotFoundException", "ResourceNotFound", "TableNotFoundException", "NoSuchBucket"}
+_ACTIONS: Final = {  # permissions of S3 that aren't named like the operation
+    "get_bucket_encryption": "GetEncryptionConfiguration",
+    "get_bucket_lifecycle_configuration": "GetLifecycleConfiguration",
+    "get_public_access_block": "GetBucketPublicAccessBlock",
+    "head_bucket": "ListBucket",
+    "head_object": "GetObject",
+    "list_objects_v2": "ListBucket",
+    "put_bucket_encryption": "PutEncryptionConfiguration",
+    "put_bucket_lifecycle_configuration": "PutLifecycleConfiguration",
+    "put_public_access_block": "PutBucketPublicAccessBlock",
+}
 _TOO_LARGE: Final = ("item size has exceeded", "item size to update has exceeded")
 _TRANSIENT_HERE: Final = {  # exceptions of botocore and aiohttp: no answer came, or not the whole of it
     "ChecksumError",
@@ -234,10 +246,9 @@ def _no_credentials(message: str) -> StoreMisconfigured:
 
 
 def _grant(service: str, operation: str) -> str:
-    named = {"list_objects_v2": "ListBucket", "head_object": "GetObject", "head_bucket": "ListBucket"}
     if service == "dynamodb" and operation.startswith("transact_"):
         return "Grant dynamodb:PutItem, UpdateItem, DeleteItem and ConditionCheckItem on the table"
-    action = named.get(operation, "".join(word.capitalize() for word in operation.split("_")))
+    action = _ACTIONS.get(operation, "".join(word.capitalize() for word in operation.split("_")))
     if action == "GetObject":
         return (
             "Grant s3:GetObject on its objects and s3:ListBucket on the bucket, "

@@ -66,10 +66,14 @@ class Transport(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Closes the connections of this event loop and of the threads; twice is fine.
+        """Closes the connections of this event loop and those that `close_now` closes; twice is fine.
 
         Those of another event loop are closed when that loop is.
         """
+
+    @abstractmethod
+    def close_now(self) -> None:
+        """Closes the connections of blocking calls, from plain code."""
 
 
 def open_transport(

@@ -42,7 +42,7 @@ class AsyncTransport(ThreadTransport):
             clients = self._loops.pop(asyncio.get_running_loop(), None)
         if clients is not None:
             await clients.close()
-        self._close_blocking()
+        self.close_now()
 
     def restart(self) -> None:
         """In a forked child."""

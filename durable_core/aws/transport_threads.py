@@ -68,7 +68,7 @@ class ThreadTransport(Transport):
 
     async def close(self) -> None:
         """Closes connections; threads end when they are done."""
-        self._close_blocking()
+        self.close_now()
 
     def hold(self) -> None:
         """Before a fork: waits until no thread is making a client."""
@@ -85,7 +85,8 @@ class ThreadTransport(Transport):
         self._clients = {}
         self._threads = None
 
-    def _close_blocking(self) -> None:
+    def close_now(self) -> None:
+        """Closes the connections of threads, from plain code."""
         with self._lock:
             clients, self._clients = self._clients, {}
             threads, self._threads = self._threads, None
