@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,11 @@ class Cloud:
         made = open_transport(region=REGION, endpoint=self.endpoint, use_async=kind == "aioboto3")
         assert isinstance(made, ThreadTransport)
         return made
+
+    @cached_property
+    def shared_bucket(self) -> str:
+        """A bucket for tests that keep to a prefix of their own."""
+        return self.new_bucket()
 
     def new_bucket(self) -> str:
         """An empty bucket that no other test has."""

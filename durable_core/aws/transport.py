@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from durable_core.blobs.base import MAX_BLOB_BYTES
 from durable_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 Service = Literal["dynamodb", "s3", "sqs", "events"]
 
-MAX_BODY_BYTES: Final = 512 * 1024 * 1024
+MAX_BODY_BYTES: Final = MAX_BLOB_BYTES
 """A larger body isn't read."""
 
 CONNECTIONS: Final = 50
