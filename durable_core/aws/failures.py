@@ -100,11 +100,12 @@ _ACTIONS: Final = {  # permissions of S3 that aren't named like the operation
     "put_public_access_block": "PutBucketPublicAccessBlock",
 }
 _TOO_LARGE: Final = ("item size has exceeded", "item size to update has exceeded")
-_TRANSIENT_HERE: Final = {  # exceptions of botocore and aiohttp: no answer came, or not the whole of it
+_TRANSIENT_HERE: Final = {  # exceptions of what sends requests: no answer came, or not the whole of it
     "ChecksumError",
     "ClientError",
     "ConnectionError",
     "HTTPClientError",
+    "HTTPError",  # of urllib3, when a body breaks off
     "IncompleteReadError",
     "ResponseParserError",
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from durable_core.aws.failures import explained, is_conflict
 from durable_core.aws.transport import CONFLICT_PAUSES_S, MAX_BODY_BYTES, Service, client_options
-from durable_core.aws.transport_threads import ThreadTransport, _inherited
+from durable_core.aws.transport_threads import ThreadTransport, _inherited, with_descriptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -109,9 +109,10 @@ class _LoopClients:
         """
         import aioboto3  # type: ignore[import-untyped]  # has no stubs
         from aiobotocore.config import AioConfig  # type: ignore[import-untyped]  # has no stubs
+        from aiobotocore.session import get_session  # type: ignore[import-untyped]  # has no stubs
 
         if self._session is None:
-            self._session = aioboto3.Session()
+            self._session = aioboto3.Session(botocore_session=with_descriptions(get_session()))
         config = AioConfig(**client_options(service, self._endpoint))
         async with self._session.client(
             service, region_name=self._region, endpoint_url=self._endpoint, config=config
