@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
+
+from tests.cloud import ENVIRONMENT, Cloud, aws_threads, open_clients, running_cloud
+from tests.waiting import until
 
 # A shell that starts the tests in the background has Ctrl-C ignored, and children inherit that:
 # they are to be stopped by it all the same.
@@ -18,3 +22,20 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(("DURABLE_", "AWS_")):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def moto_server() -> Iterator[Cloud]:
+    """AWS on this machine, started when the first test needs it."""
+    with running_cloud() as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def cloud(moto_server: Cloud, monkeypatch: pytest.MonkeyPatch, _clean_environment: None) -> Iterator[Cloud]:
+    """AWS on this machine, with credentials; whoever uses it must leave no connection open."""
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    yield moto_server
+    until(lambda: not aws_threads(), "the threads of transports to end")
+    assert open_clients() == []

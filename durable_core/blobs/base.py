@@ -53,6 +53,14 @@ class BlobStore(ABC):
         """
 
     @abstractmethod
+    def read(self, ref: str) -> bytes:
+        """The same as `get`, blocking: for plain code in any thread.
+
+        Raises:
+            InvalidId, MissingBlob, CorruptRecord: As `get`.
+        """
+
+    @abstractmethod
     async def delete(self, ref: str) -> None:
         """Remove a blob; one that isn't there is fine.
 
@@ -71,6 +79,10 @@ class BlobStore(ABC):
         Raises:
             InvalidId: This is no id of a run.
         """
+
+    @abstractmethod
+    def runs(self) -> AsyncIterator[str]:
+        """The ids of the runs that have blobs, each once, in no particular order."""
 
     async def close(self) -> None:
         """Give back what the store holds open. Nothing may be called afterwards; closing twice is fine."""
@@ -105,13 +117,18 @@ def is_ref(name: str) -> bool:
     return _REF.fullmatch(name) is not None
 
 
+def is_run_id(name: str) -> bool:
+    """Whether it is the id of a run: not a stray folder."""
+    return _RUN_ID.fullmatch(name) is not None
+
+
 def check_run_id(run_id: str) -> None:
     """Refuse what is no id of a run.
 
     Raises:
         InvalidId: It isn't one.
     """
-    if not _RUN_ID.fullmatch(run_id):
+    if not is_run_id(run_id):
         raise InvalidId(
             f"{run_id!r:.200} is no id of a run",
             remedy="Ids are 1-128 of [A-Za-z0-9._:@+=-], without a leading dot",

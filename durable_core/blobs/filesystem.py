@@ -17,6 +17,7 @@ from durable_core.blobs.base import (
     check_ref,
     check_run_id,
     is_ref,
+    is_run_id,
     missing,
     too_large,
 )
@@ -56,6 +57,10 @@ class FilesystemBlobs(BlobStore):
         path = self._path(ref)
         return await asyncio.to_thread(self._get, ref, path)
 
+    def read(self, ref: str) -> bytes:
+        """The bytes of a blob, for plain code."""
+        return self._get(ref, self._path(ref))
+
     async def delete(self, ref: str) -> None:
         """Remove a blob."""
         path = self._path(ref)
@@ -66,6 +71,12 @@ class FilesystemBlobs(BlobStore):
         check_run_id(run_id)
         for ref in await asyncio.to_thread(self._refs, run_id, older_than_s):
             yield ref
+
+    async def runs(self) -> AsyncIterator[str]:
+        """The ids of the runs that have blobs."""
+        for run_id in await asyncio.to_thread(self._run_ids):
+            if await asyncio.to_thread(self._refs, run_id, 0):
+                yield run_id
 
     def _path(self, ref: str) -> Path:
         check_ref(ref)
@@ -132,6 +143,12 @@ class FilesystemBlobs(BlobStore):
                     if is_ref(ref) and entry.stat().st_mtime <= latest_s:
                         found.append(ref)
         return found
+
+    def _run_ids(self) -> list[str]:
+        folder = self.folder / "runs"
+        with self._explained(folder), suppress(FileNotFoundError):
+            return [entry.name for entry in folder.iterdir() if is_run_id(entry.name) and entry.is_dir()]
+        return []
 
     def _make_folder(self, run_folder: Path) -> None:
         runs = run_folder.parent

@@ -39,6 +39,10 @@ class MemoryBlobs(BlobStore):
 
     async def get(self, ref: str) -> bytes:
         """The bytes of a blob."""
+        return self.read(ref)
+
+    def read(self, ref: str) -> bytes:
+        """The bytes of a blob, for plain code."""
         check_ref(ref)
         if ref not in self.held:
             raise missing(ref, "memory")
@@ -60,3 +64,8 @@ class MemoryBlobs(BlobStore):
         for ref, (_, stored_s) in list(self.held.items()):
             if ref.startswith(f"runs/{run_id}/") and stored_s <= latest_s:
                 yield ref
+
+    async def runs(self) -> AsyncIterator[str]:
+        """The ids of the runs that have blobs."""
+        for run_id in {ref.split("/")[1] for ref in self.held}:
+            yield run_id

@@ -1,7 +1,8 @@
 """The command `durable`: one module per family of commands.
 
-`running` has `run` and `resume`; `looking` has `list` and `show`. `app` puts them together, `outcome` says
-which error ends with which exit code, `output` is the only module that writes to standard output.
+`running` has `run` and `resume`; `looking` has `list` and `show`; `making` has `init`. `app` puts them
+together, `outcome` says which error ends with which exit code, `output` is the only module that writes to
+standard output.
 """
 
 from __future__ import annotations

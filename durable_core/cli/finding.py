@@ -19,7 +19,8 @@ from durable_core.errors import (
 from durable_core.identity import check_id
 from durable_core.journal.base import RunFilter
 from durable_core.records import TOMBSTONE
-from durable_core.stores import open_store, store_url
+from durable_core.store_urls import store_url
+from durable_core.stores import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -22,6 +22,7 @@ from durable_core.journal.base import RunFilter
 from durable_core.log import ensure_configured
 from durable_core.records import CANCELLED, COMPLETED, JOIN_KIND
 from durable_core.store import Store
+from durable_core.store_urls import store_url
 
 if TYPE_CHECKING:
     import builtins
@@ -81,14 +82,14 @@ class DurableWorkflowExecutor:
         ensure_configured()  # a wrong setting is refused here, not in the middle of a run
         clock = clock or SystemClock()
         if not isinstance(store, Store):
-            from durable_core.stores import open_store, store_url  # the one import that points up
+            from durable_core.stores import open_store  # the one import that points up
 
             store = open_store(store_url(store, db_path, backend), clock)
         self.store: Store = store
         journal = self.store.journal
         self._tools = Tools(
             journal=journal,
-            values=Values(self.store.blobs, cap_bytes=output_cap_bytes),
+            values=Values(self.store.blobs, self.store.inline_max_bytes, output_cap_bytes),
             clock=clock,
             renewals=Renewals(journal, clock),
             threads=BodyThreads(),

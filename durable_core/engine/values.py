@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from durable_core.blobs.base import blob_ref
 from durable_core.envelope import DEFAULT_CAP, seal, unseal
 from durable_core.errors import CorruptRecord
+from durable_core.store import DEFAULT_INLINE_MAX_BYTES
 
 if TYPE_CHECKING:
     from durable_core.blobs.base import BlobStore
-
-DEFAULT_INLINE_MAX_BYTES: Final = 8 * 1024
 
 
 class Stored(NamedTuple):
@@ -36,7 +35,6 @@ class Values:
     def __init__(
         self,
         blobs: BlobStore,
-        *,
         inline_max_bytes: int = DEFAULT_INLINE_MAX_BYTES,
         cap_bytes: int = DEFAULT_CAP,
     ) -> None:

@@ -70,6 +70,7 @@ class BlobContract:
         data = random.Random(size).randbytes(size)
         ref = _put(runner, blobs, data)
         assert runner.run(blobs.get(ref)) == data
+        assert blobs.read(ref) == data
 
     def test_the_same_blob_may_be_put_again(self, runner: asyncio.Runner, blobs: BlobStore) -> None:
         """The reply to the first put may have been lost."""
@@ -161,6 +162,37 @@ class BlobContract:
         runner.run(race())
         assert _refs(runner, blobs) == set()
 
+    def test_plain_code_in_any_thread_reads_blobs_too(self, runner: asyncio.Runner, blobs: BlobStore) -> None:
+        """Also while the event loop is at work, and with the same errors."""
+        refs = [_put(runner, blobs, b"%d" % number) for number in range(8)]
+        absent = blob_ref(RUN, "attempt", b"never put")
+
+        async def read() -> None:
+            found = await asyncio.gather(*(asyncio.to_thread(blobs.read, ref) for ref in refs))
+            assert found == [b"%d" % number for number in range(8)]
+            with pytest.raises(MissingBlob, match="attempt"):
+                await asyncio.to_thread(blobs.read, absent)
+
+        runner.run(read())
+        assert blobs.read(refs[3]) == b"3"
+
+    def test_the_runs_that_have_blobs_are_listed_once_each(
+        self, runner: asyncio.Runner, blobs: BlobStore
+    ) -> None:
+        """However many blobs they have, and only as long as they have any."""
+
+        async def listed() -> list[str]:
+            return sorted([run_id async for run_id in blobs.runs()])
+
+        assert runner.run(listed()) == []
+        ids = ["run-1", "run-10", "Run-1", "run_1", "run-1@x", *(f"many-{number}" for number in range(20))]
+        put = {run_id: [_put(runner, blobs, b"%d" % n, run_id=run_id) for n in range(2)] for run_id in ids}
+        assert runner.run(listed()) == sorted(ids)
+        for ref in put["run-1"]:
+            runner.run(blobs.delete(ref))
+        runner.run(blobs.delete(put["run-10"][0]))
+        assert runner.run(listed()) == sorted(set(ids) - {"run-1"})
+
     @pytest.mark.parametrize("ref", BAD_REFS)
     def test_a_name_that_is_no_ref_is_refused_by_every_verb(
         self, runner: asyncio.Runner, blobs: BlobStore, ref: str
@@ -169,6 +201,8 @@ class BlobContract:
         for verb in (blobs.put(ref, b"x"), blobs.get(ref), blobs.delete(ref)):
             with pytest.raises(InvalidId):
                 runner.run(verb)
+        with pytest.raises(InvalidId):
+            blobs.read(ref)
 
     @pytest.mark.parametrize("run_id", ["", " ", "..", ".hidden", "a/b", "a" * 129, "%", "*", "a\n", "é"])
     def test_a_bad_run_id_is_refused_in_listings(

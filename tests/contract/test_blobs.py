@@ -54,6 +54,13 @@ def refs(blobs: BlobStore, *, older_than_s: float = 0) -> list[str]:
     return asyncio.run(listed())
 
 
+def runs(blobs: BlobStore) -> list[str]:
+    async def listed() -> list[str]:
+        return [run_id async for run_id in blobs.runs()]
+
+    return asyncio.run(listed())
+
+
 def test_a_ref_names_run_attempt_and_the_hash_of_the_stored_bytes() -> None:
     assert blob_ref("run", "attempt", b"data") == f"runs/run/attempt-{sha256(b'data').hexdigest()}"
 
@@ -69,6 +76,7 @@ def test_a_ref_is_not_made_of_ids_that_lead_elsewhere(bad: str) -> None:
 def test_no_folder_is_made_until_a_blob_is_put(folder: Path) -> None:
     blobs = FilesystemBlobs(folder)
     assert refs(blobs) == []
+    assert runs(blobs) == []
     asyncio.run(blobs.delete(REF))
     assert not folder.exists()
     put(blobs)
@@ -142,7 +150,11 @@ def test_stray_files_are_not_listed_and_what_a_dead_put_left_goes_with_the_run(f
     for path in (dead, live, run_folder / "notes.txt"):
         path.write_bytes(b"x")
     os.utime(dead, (time.time() - 2 * DAY_S,) * 2)
+    (folder / "runs" / "notes.txt").write_bytes(b"x")
+    (folder / "runs" / "empty").mkdir()
+    (folder / "runs" / "not an id").mkdir()
     assert refs(blobs) == [REF]
+    assert runs(blobs) == ["run-1"]
     asyncio.run(blobs.delete(REF))
     assert not dead.exists()
     assert live.exists()

@@ -22,6 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "records", "clock", "arguments"),
     ("identity", "codec", "envelope", "retry", "annotations", "settings", "current", "log", "forking"),
     ("journal.base", "blobs.base", "journal.schema", "store"),
+    ("aws.failures", "aws.transport", "aws.table", "aws.provision"),
     ("journal", "blobs"),
     ("step_definition", "scope", "workflow", "context", "sync_context", "checkpointer"),
     ("engine",),

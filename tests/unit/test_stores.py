@@ -14,7 +14,9 @@ from durable_core.blobs.memory import MemoryBlobs
 from durable_core.errors import UsageError
 from durable_core.journal.memory import MemoryJournal
 from durable_core.journal.sqlite import SqliteJournal
-from durable_core.stores import open_store, store_url
+from durable_core.store import Store
+from durable_core.store_urls import store_url
+from durable_core.stores import open_store
 
 
 @pytest.mark.parametrize(
@@ -206,3 +208,12 @@ def test_an_option_of_the_executor_that_cannot_be_meant_is_refused(options: dict
 def test_an_unknown_option_of_the_executor_is_refused() -> None:
     with pytest.raises(TypeError):
         DurableWorkflowExecutor("memory://", table_prefix="x")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(("inline_max_bytes", "blobs"), [(0, 1), (100_000, 0)])
+async def test_how_much_stays_in_a_record_is_the_stores_to_say(inline_max_bytes: int, blobs: int) -> None:
+    held = MemoryBlobs()
+    store = Store("memory://", MemoryJournal(), held, inline_max_bytes=inline_max_bytes)
+    async with DurableWorkflowExecutor(store) as executor:
+        assert (await executor.run(kept, run_id="r1", number=1)).output == 9000
+    assert len([ref for ref in held.held if len(held.held[ref][0]) > 1000]) == blobs
