@@ -13,7 +13,10 @@ from durable_core.errors import (
     DurableError,
     Fenced,
     InputNotSerializable,
+    ItemsFailed,
     JournalUnavailable,
+    ManifestError,
+    MapFailed,
     MissingBlob,
     OutputNotSerializable,
     OutputTooLarge,
@@ -30,6 +33,9 @@ from durable_core.errors import (
     UsageError,
 )
 from durable_core.log import add_run_context, configure_logging
+from durable_core.manifest import Jsonl
+from durable_core.map_result import ItemResult, MapOutputs, MapResult
+from durable_core.rate import Rate
 from durable_core.retry import Retry, RetryLater
 from durable_core.step_definition import Done, NotDone, Step, StepOptions, step
 from durable_core.sync_context import SyncContext
@@ -48,11 +54,19 @@ __all__ = [
     "DurableWorkflowExecutor",
     "Fenced",
     "InputNotSerializable",
+    "ItemResult",
+    "ItemsFailed",
     "JournalUnavailable",
+    "Jsonl",
+    "ManifestError",
+    "MapFailed",
+    "MapOutputs",
+    "MapResult",
     "MissingBlob",
     "NotDone",
     "OutputNotSerializable",
     "OutputTooLarge",
+    "Rate",
     "Retry",
     "RetryLater",
     "RunBusy",

@@ -17,8 +17,26 @@ from pydantic import ValidationError
 from durable_core.annotations import adapter_for, input_adapters, return_adapter
 from durable_core.codec_atoms import ATOMS, Refused
 from durable_core.codec_classes import dump, reason
-from durable_core.codec_lower import ANNOTATED, HASHED, MAX_DEPTH, STORED, lower, write_sorted, writer
-from durable_core.codec_restore import LENIENT, RAW, STRICT, Restorer, has_tags, prepare, read_plain
+from durable_core.codec_lower import (
+    ANNOTATED,
+    HASHED,
+    MAX_DEPTH,
+    STORED,
+    lower,
+    register_branch,
+    write_sorted,
+    writer,
+)
+from durable_core.codec_restore import (
+    LENIENT,
+    RAW,
+    STRICT,
+    Restorer,
+    has_tags,
+    prepare,
+    read_plain,
+    register_tag,
+)
 from durable_core.errors import CorruptRecord, NotSerializable
 
 if TYPE_CHECKING:
@@ -36,6 +54,7 @@ __all__ = [
     "encode",
     "freeze",
     "input_adapters",
+    "register",
     "return_adapter",
 ]
 
@@ -150,6 +169,24 @@ def canonical_call(name: str, args: tuple[object, ...], kwargs: Mapping[str, obj
         else:
             return f'{{"$":"tuple","v":["{name}",{{"$":"tuple","v":{lowered}}},{{}}]}}'.encode()
     return canonical((name, args, kwargs))
+
+
+def register(
+    name: str,
+    cls: type[T],
+    payload_of: Callable[[T, bool], object],
+    restore: Callable[[object], T],
+) -> None:
+    """Gives a class of this package a tag of its own.
+
+    Args:
+        name: Of the tag.
+        cls: The class itself; not its subclasses.
+        payload_of: The JSON-ready payload of an instance; told whether it is to be hashed.
+        restore: The instance of a payload, which isn't trusted: a ValueError if it is none.
+    """
+    register_branch(cls, name, payload_of)
+    register_tag(name, restore)
 
 
 def _is_flat(value: dict[Any, Any]) -> bool:

@@ -56,6 +56,17 @@ def writer(*, sort_keys: bool) -> Callable[[object], str]:
 write_sorted: Final = writer(sort_keys=True)
 
 
+def register_branch(cls: type, name: str, payload_of: Callable[[Any, bool], object]) -> None:
+    """Stores instances of a class under a tag of its own.
+
+    Args:
+        cls: The class itself; not its subclasses.
+        name: Of the tag.
+        payload_of: The JSON-ready payload of an instance; told whether it is to be hashed.
+    """
+    _BRANCHES[cls] = lambda value, _, mode: tag(name, payload_of(value, mode == HASHED))
+
+
 def lower(value: object, mode: int) -> Any:
     """The JSON-ready tree of a value.
 

@@ -25,6 +25,11 @@ RAW: Final = 2
 _CLASS_NAMES = re.compile(r'"t":"([^"\\]*)"')
 
 
+def register_tag(name: str, restore: Callable[[object], object]) -> None:
+    """Reads what is stored under a tag; a payload that is wrong raises one of `MALFORMED`."""
+    _TAGS[name] = restore
+
+
 class Restorer:
     """Turns one JSON text into a value.
 

@@ -14,18 +14,23 @@ from durable_core.clock import epoch_ms
 from durable_core.errors import UsageError
 from durable_core.identity import check_id
 from durable_core.log import get_logger
+from durable_core.map_options import MapArguments, checked, mapped
 from durable_core.scope import Scope, calling_task
 from durable_core.workflow import step_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterable
 
     from structlog.typing import FilteringBoundLogger
+    from typing_extensions import Unpack
 
+    from durable_core.map_options import MapOptions, Mapped
+    from durable_core.map_result import MapResult
     from durable_core.step_definition import Step
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
@@ -53,6 +58,12 @@ class Engine(Protocol):
 
     def is_replaying(self) -> bool:
         """Whether recorded steps are left that the workflow has not come to."""
+        ...
+
+    def map(
+        self, scope: Scope, mapped: Mapped, items: Iterable[Any], options: MapOptions, caller: object
+    ) -> Coroutine[Any, Any, MapResult[Any]]:
+        """Allots the id of a map; the coroutine runs its items, or replays it."""
         ...
 
     async def join(self, scope: Scope, branches: tuple[Branch[Any], ...], caller: object) -> list[Any]:
@@ -213,6 +224,51 @@ class Context(Verbs):
         """
         step, caller = step_of(fn), calling_task()
         return self._engine.call(self._scope, step, args, kwargs, caller, condition=bool(condition))
+
+    @overload
+    def map(
+        self,
+        fn: Callable[[Context, T], Coroutine[Any, Any, R]],
+        items: Iterable[T],
+        **options: Unpack[MapArguments],
+    ) -> Coroutine[Any, Any, MapResult[R]]: ...
+
+    @overload
+    def map(
+        self, fn: Callable[[T], Coroutine[Any, Any, R]], items: Iterable[T], **options: Unpack[MapArguments]
+    ) -> Coroutine[Any, Any, MapResult[R]]: ...
+
+    @overload
+    def map(
+        self, fn: Callable[[T], R], items: Iterable[T], **options: Unpack[MapArguments]
+    ) -> Coroutine[Any, Any, MapResult[R]]: ...
+
+    def map(
+        self, fn: Callable[..., Any], items: Iterable[Any], **options: Unpack[MapArguments]
+    ) -> Coroutine[Any, Any, MapResult[Any]]:
+        """Runs a function over many items, up to `max_concurrency` at a time; each is done once and for all.
+
+        Args:
+            fn: A `@step` or function of one item; a `functools.partial` of one, whose arguments are hashed;
+                or `async def fn(ctx: Context, item)`, whose items have steps of their own.
+            items: A list, an iterator, or a `Jsonl` manifest. They are pulled as they are needed.
+            options: `key` (a function that names an item: items may then be appended and reordered until
+                the map has committed), `max_concurrency` (32), `rate` (a `Rate`), `tolerate_failures` (a
+                count, or a share as a float), `linger_ms` (how long finished items wait to be written
+                together), `retry` (instead of the step's own), `collect` (False: no `outputs`).
+
+        Returns:
+            To be awaited: counts, and outputs that are read from the store when asked for.
+
+        Raises:
+            UsageError: An option is out of range.
+            AmbiguousStep: Another task called this name first.
+            MapFailed: (awaiting) More items failed than are tolerated, or they could not be read to the end;
+                a resume of the run goes on with those that failed or are missing.
+            StepMismatch: (awaiting) An item isn't the one that its recorded outcome is of.
+        """
+        chosen = checked(options)
+        return self._engine.map(self._scope, mapped(fn, chosen), items, chosen, calling_task())
 
     def branch(
         self,

@@ -27,7 +27,9 @@ class StepInfo(NamedTuple):
         step_id: The step.
         attempt: How often the step has been begun, this time included.
         idempotency_key: The same on every re-run of this step: hand it to the API you call.
-        step_index: Ordinal of the call within its scope.
+        step_index: Ordinal of the call within its scope; of a map's item its position.
+        item_index: The position of a map's item.
+        item_key: The key of a map's item, where it has one.
     """
 
     run_id: str
@@ -36,6 +38,8 @@ class StepInfo(NamedTuple):
     attempt: int
     idempotency_key: str
     step_index: int
+    item_index: int | None = None
+    item_key: str | None = None
 
     @property
     def log(self) -> FilteringBoundLogger:

@@ -218,6 +218,38 @@ class CrashLimitReached(StepFailed):
     code = "CRASH_LIMIT_REACHED"
 
 
+class MapFailed(StepFailed):
+    """More items of a map failed than it tolerates, or its items could not be read to the end.
+
+    Attributes:
+        succeeded, failed: Items that have so come out, and are recorded; a resume runs only the others.
+    """
+
+    code = "MAP_FAILED"
+
+    @property
+    def succeeded(self) -> int:
+        """Items with an output."""
+        return int(self.error.get("succeeded", 0))
+
+    @property
+    def failed(self) -> int:
+        """Items without."""
+        return int(self.error.get("failed", 0))
+
+
+class ItemsFailed(DurableError):
+    """Items of a map failed, and `MapResult.raise_for_failures` was asked to say so."""
+
+    code = "ITEMS_FAILED"
+
+
+class ManifestError(DurableError):
+    """The manifest of a map can't be read, or a line of it is no item."""
+
+    code = "MANIFEST"
+
+
 class StepTimedOut(DurableError):
     """The body of a step ran longer than its `timeout_s`."""
 

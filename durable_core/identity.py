@@ -95,6 +95,13 @@ def idempotency_key(run_id: str, index: int | str, hashed: str) -> str:
     return KeyMaker(run_id).key(index, hashed)
 
 
+def item_id(map_id: str, position: int, key: str | None) -> str:
+    """The step id of a map's item: by its key, where the map has keys."""
+    if key is None:
+        return f"{map_id}[{position}]"
+    return f"{map_id}[k-{hashlib.sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}]"
+
+
 def fingerprint(fn: Callable[..., Any]) -> str:
     """Hex SHA-256 of a function's source, or of its code where there is no source to read."""
     try:

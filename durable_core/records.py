@@ -37,6 +37,8 @@ ACTIVE: Final = (PENDING, RUNNING, SUSPENDED)
 ENDED: Final = (COMPLETED, FAILED, CANCELLED)
 
 JOIN_KIND: Final = "join"  # of the record of a `parallel` that failed: no step, and not shown as one
+MAP_KIND: Final = "map"
+ITEM_KIND: Final = "item"  # of a map's item that may have killed its process: no step, and not shown as one
 
 MAX_ATTEMPTS_KEPT: Final = 10
 
@@ -59,7 +61,7 @@ class StepRecord(NamedTuple):
         crashes: How many of those starts ended with the death of the process.
         attempt_id: Random, new with each start.
         fence: Of the owner that wrote the record last.
-        kind: step, map, sleep, event; join, of a `parallel` that failed.
+        kind: step, map, sleep, event; join, of a `parallel` that failed; item, of a map.
         output_size: Raw bytes.
         error: JSON of an `ErrorInfo`: of the outcome FAILED, or of the last attempt that raised.
         detail: JSON: `errors` (attempts of this budget that raised), `retry_at_ms`; `interrupted`,

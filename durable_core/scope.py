@@ -46,13 +46,15 @@ class Scope:
     Args:
         path: What its step ids begin with: empty for the root, else `branch/`.
         halt: Of the `parallel` that it is a branch of.
+        in_item: Whether it belongs to an item of a map: its steps aren't among those that the run counts.
     """
 
-    __slots__ = ("_callers", "_counts", "_drawer", "_drawn", "_ordinal", "halt", "last_at", "path")
+    __slots__ = ("_callers", "_counts", "_drawer", "_drawn", "_ordinal", "halt", "in_item", "last_at", "path")
 
-    def __init__(self, path: str = "", halt: Halt | None = None) -> None:
+    def __init__(self, path: str = "", halt: Halt | None = None, *, in_item: bool = False) -> None:
         self.path = path
         self.halt = halt
+        self.in_item = in_item
         self.last_at: str | None = None  # the latest committed_at of the steps that have returned
         self._drawn = 0
         self._drawer: object = None
@@ -88,7 +90,7 @@ class Scope:
     def allot_branch(self, name: str, caller: object) -> Scope:
         """The scope of a branch that is being called."""
         path, _ = self.allot(name, caller)
-        return Scope(f"{path}/", self.halt)
+        return Scope(f"{path}/", self.halt, in_item=self.in_item)
 
     def returned(self, record: StepRecord) -> None:
         """A step has returned; of steps side by side the latest counts, in whatever order they return."""

@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from durable_core.context import Branch, Engine, Verbs, branch_name, check_branches
 from durable_core.errors import RunningLoop
+from durable_core.map_options import MapArguments, checked, mapped
 from durable_core.workflow import step_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterable
 
+    from typing_extensions import Unpack
+
+    from durable_core.map_result import MapResult
     from durable_core.scope import Scope
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
@@ -62,6 +67,31 @@ class SyncContext(Verbs):
         return self._wait(
             self._engine.call(self._scope, step, args, kwargs, caller, condition=bool(condition))
         )
+
+    @overload
+    def map(
+        self, fn: Callable[[SyncContext, T], R], items: Iterable[T], **options: Unpack[MapArguments]
+    ) -> MapResult[R]: ...
+
+    @overload
+    def map(
+        self, fn: Callable[[T], Coroutine[Any, Any, R]], items: Iterable[T], **options: Unpack[MapArguments]
+    ) -> MapResult[R]: ...
+
+    @overload
+    def map(
+        self, fn: Callable[[T], R], items: Iterable[T], **options: Unpack[MapArguments]
+    ) -> MapResult[R]: ...
+
+    def map(
+        self, fn: Callable[..., Any], items: Iterable[Any], **options: Unpack[MapArguments]
+    ) -> MapResult[Any]:
+        """Runs a function over many items, as `Context.map`; gives the result.
+
+        Items whose function is `def fn(ctx: SyncContext, item)` have steps of their own.
+        """
+        chosen = checked(options)
+        return self._wait(self._engine.map(self._scope, mapped(fn, chosen), items, chosen, self._caller()))
 
     def branch(
         self, fn: Callable[Concatenate[SyncContext, P], R], /, *args: P.args, **kwargs: P.kwargs

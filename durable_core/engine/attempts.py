@@ -22,6 +22,7 @@ from durable_core.errors import (
     StepTimedOut,
 )
 from durable_core.identity import new_attempt_id
+from durable_core.journal.base import as_seen
 from durable_core.records import COMMITTED, FAILED, MAX_ATTEMPTS_KEPT, SKIPPED, STARTED, StepRecord
 from durable_core.retry import RetryLater
 from durable_core.step_definition import Done, NotDone
@@ -36,7 +37,7 @@ NOTHING: Final[Any] = object()  # no value: the step has no outcome yet
 
 
 class Call(NamedTuple):
-    """One call of a step, with all that identifies it."""
+    """One call of a step, with all that identifies it; of a map, with the kind that its record has."""
 
     step: Step[..., Any]
     step_id: str
@@ -45,6 +46,7 @@ class Call(NamedTuple):
     args: tuple[object, ...]
     kwargs: dict[str, object]
     scope: Scope
+    kind: str = "step"
 
 
 class Attempts:
@@ -98,6 +100,34 @@ class Attempts:
         finally:
             here.reset(token)
 
+    async def begin(
+        self, attempt: StepRecord, seen: StepRecord | None, *, guarded: bool = False
+    ) -> StepRecord | None:
+        """Begins an attempt over the record as last seen.
+
+        Returns:
+            The attempt itself. Another record, or none: what is there since somebody else was faster.
+
+        Raises:
+            Fenced: Somebody else drives the run.
+        """
+        drive = self.drive
+        if drive.held.is_over():
+            await drive.check_lease()
+        try:
+            reply = await drive.ask(
+                drive.tools.journal.begin, attempt, as_seen(seen), drive.lease, guarded=guarded
+            )
+        except asyncio.CancelledError:  # it may have been written
+            await self.interrupted(attempt)
+            raise
+        row = reply.row
+        if reply.ok or (row is not None and row.attempt_id == attempt.attempt_id):
+            return attempt
+        if as_seen(row) == as_seen(seen):  # refused for the header, not for the record
+            raise drive.fenced_by(row)
+        return row
+
     # ---- Outcomes ----
 
     async def _commit(self, call: Call, attempt: StepRecord, value: Any) -> tuple[StepRecord, Any]:
@@ -106,7 +136,7 @@ class Attempts:
         except NotSerializable as error:
             raise await self._fail(attempt, error) from error
         record = committed(attempt, stored, self._now())
-        await self._write(record)
+        await self.write(record)
         self.told_committed(record)
         return record, live
 
@@ -157,7 +187,7 @@ class Attempts:
             error=as_json(described(error)),
             detail=as_json(attempt.details() | {"errors": errors, "retry_at_ms": retry_at_ms}),
         )
-        await self._write(record)
+        await self.write(record)
         self.drive.log.warning(
             "step_raised", error=type(error).__qualname__, errors=errors, retry_in_s=round(delay_s, 3)
         )
@@ -166,7 +196,7 @@ class Attempts:
     async def _fail(self, attempt: StepRecord, error: BaseException) -> StepFailed:
         """Records the failure for good; gives what the workflow sees of it."""
         record = failed(attempt, described(error), self._now())
-        await self._write(record)
+        await self.write(record)
         return self.told_failed(record, type(error).__qualname__)
 
     def told_failed(self, record: StepRecord, name: str) -> StepFailed:
@@ -184,7 +214,7 @@ class Attempts:
         name = CrashLimitReached.__name__
         info = {"code": CrashLimitReached.code, "type": name, "message": told, "traceback": ""}
         record = failed(attempt, info, self._now())
-        await self._write(record)
+        await self.write(record)
         raise self.told_failed(record, name)
 
     async def interrupted(self, attempt: StepRecord) -> None:
@@ -202,7 +232,7 @@ class Attempts:
             attempt._replace(committed_at=self._now(), detail=as_json(detail)),
         )
 
-    async def _write(self, record: StepRecord) -> None:
+    async def write(self, record: StepRecord) -> None:
         """Commits an outcome; one that is already there by our own lost reply is success."""
         reply = await self.drive.ask(self.drive.tools.journal.commit, record)
         if not reply.ok and not is_own(reply.row, record):
@@ -258,7 +288,7 @@ class Attempts:
         """Leaves the step in doubt: no crash is counted, and the next resume asks the verifier again."""
         self.drive.stop(error)
         detail = attempt.details() | {"interrupted": True}
-        await self._write(attempt._replace(committed_at=self._now(), detail=as_json(detail)))
+        await self.write(attempt._replace(committed_at=self._now(), detail=as_json(detail)))
 
 
 # ---- Records ----

@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from durable_core.clock import Clock
     from durable_core.engine.asking import R
     from durable_core.engine.lease import HeldLease, Renewals
+    from durable_core.engine.outputs import StoredOutcomes
     from durable_core.engine.threads import BodyThreads
     from durable_core.engine.values import Values
     from durable_core.identity import KeyMaker
     from durable_core.journal.base import Journal, Lease
-    from durable_core.records import RunHeader, StepRecord
+    from durable_core.records import RunHeader, Segment, StepRecord
     from durable_core.scope import Halt, Scope
     from durable_core.step_definition import Step
 
@@ -45,6 +46,7 @@ class Tools:
     """What all drives of one executor share.
 
     Attributes:
+        outcomes: What the results of maps are read by.
         threads: Where `def` bodies run.
         lease_ms: How long a lease lasts from each renewal.
         run_crash_limit: Takeovers in a row from owners that finished nothing before a run is failed.
@@ -53,6 +55,7 @@ class Tools:
 
     journal: Journal
     values: Values
+    outcomes: StoredOutcomes
     clock: Clock
     renewals: Renewals
     threads: BodyThreads
@@ -179,7 +182,7 @@ class Drive:
             self.stop(error)
             raise
 
-    def fenced_by(self, row: StepRecord | None) -> Fenced:
+    def fenced_by(self, row: StepRecord | Segment | None) -> Fenced:
         """Stops, because a refusal tells that somebody else drives the run."""
         whose = f"fence {row.fence}" if row is not None else "another process"
         error = Fenced(

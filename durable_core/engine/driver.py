@@ -38,6 +38,7 @@ from durable_core.errors import (
 )
 from durable_core.identity import KeyMaker
 from durable_core.journal.base import Departure, Lease
+from durable_core.map_reference import reading
 from durable_core.records import COMPLETED, FAILED, JOIN_KIND, PENDING, RunHeader
 from durable_core.scope import Scope
 from durable_core.sync_context import SyncContext, in_thread
@@ -81,6 +82,7 @@ async def drive(
     current.keeps_changed = keeps_changed
     tools.renewals.keep(current.held)
     token = here.set(RunInfo(header.run_id, header.fence))
+    outcomes = reading.set(tools.outcomes)
     try:
         if header.crashes >= tools.run_crash_limit:
             raise await _crashed_too_often(current)
@@ -101,6 +103,7 @@ async def drive(
         if deadline is not None:
             deadline.forget()
         here.reset(token)
+        reading.reset(outcomes)
         tools.renewals.drop(current.held)
 
 

@@ -10,6 +10,7 @@ from durable_core.engine import admission, calls, operations
 from durable_core.engine.blocking import BlockingExecutor
 from durable_core.engine.drive import Tools
 from durable_core.engine.lease import Renewals
+from durable_core.engine.outputs import StoredOutcomes
 from durable_core.engine.results import RunResult, RunView, StepView, view_of
 from durable_core.engine.running import How, drive_admitted, go_on
 from durable_core.engine.stopping import Deadline
@@ -20,7 +21,7 @@ from durable_core.errors import UsageError
 from durable_core.identity import check_id, new_run_id
 from durable_core.journal.base import RunFilter
 from durable_core.log import ensure_configured
-from durable_core.records import CANCELLED, COMPLETED, JOIN_KIND
+from durable_core.records import CANCELLED, COMPLETED, ITEM_KIND, JOIN_KIND
 from durable_core.store import Store
 from durable_core.store_urls import store_url
 
@@ -87,9 +88,11 @@ class DurableWorkflowExecutor:
             store = open_store(store_url(store, db_path, backend), clock)
         self.store: Store = store
         journal = self.store.journal
+        values = Values(self.store.blobs, self.store.inline_max_bytes, output_cap_bytes)
         self._tools = Tools(
             journal=journal,
-            values=Values(self.store.blobs, self.store.inline_max_bytes, output_cap_bytes),
+            values=values,
+            outcomes=StoredOutcomes(journal, values),
             clock=clock,
             renewals=Renewals(journal, clock),
             threads=BodyThreads(),
@@ -277,7 +280,8 @@ class DurableWorkflowExecutor:
         header = await self._header(run_id)
         if header.status in (COMPLETED, CANCELLED):
             raise UsageError(f"the run is {header.status}: nothing is left to skip", run_id=run_id)
-        return StepView(await operations.skip(self._tools, header, step_id, output), self._tools.values)
+        record = await operations.skip(self._tools, header, step_id, output)
+        return StepView(record, self._tools.values, self._tools.outcomes)
 
     async def fork(
         self,
@@ -362,10 +366,10 @@ class DurableWorkflowExecutor:
         await self.store.journal.open()
         header = await self._header(run_id)
         found = [
-            StepView(record, self._tools.values)
+            StepView(record, self._tools.values, self._tools.outcomes)
             async for page in self.store.journal.steps(run_id)
             for record in page
-            if record.fence > header.base_fence and record.kind != JOIN_KIND
+            if record.fence > header.base_fence and record.kind not in (JOIN_KIND, ITEM_KIND)
         ]
         return sorted(found, key=lambda view: operations.begun_at(view.record))
 

@@ -6,7 +6,7 @@ import json
 import traceback
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_core.errors import BranchFailed, CrashLimitReached, DurableError, StepFailed
+from durable_core.errors import BranchFailed, CrashLimitReached, DurableError, MapFailed, StepFailed
 
 if TYPE_CHECKING:
     from durable_core.records import StepRecord
@@ -15,6 +15,7 @@ MAX_MESSAGE_CHARS: Final = 4_000
 MAX_TRACEBACK_CHARS: Final = 16_000
 ERROR_PARTS: Final = ("code", "type", "message", "traceback")
 USER_ERROR: Final = "ERROR"
+_KINDS: Final[dict[str, type[StepFailed]]] = {kind.code: kind for kind in (CrashLimitReached, MapFailed)}
 
 
 def described(error: BaseException) -> dict[str, str]:
@@ -35,7 +36,7 @@ def as_json(value: Any) -> str:
 def replayed(record: StepRecord) -> StepFailed:
     """The failure that a FAILED record stands for."""
     error = record.error_info()
-    kind = CrashLimitReached if error.get("code") == CrashLimitReached.code else StepFailed
+    kind = _KINDS.get(error.get("code", ""), StepFailed)
     return kind(record.run_id, record.step_id, error)
 
 

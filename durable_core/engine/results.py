@@ -8,13 +8,25 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from durable_core.codec import decode
 from durable_core.engine.failure import ERROR_PARTS
 from durable_core.errors import CorruptRecord, DurableError, RunCancelled, RunFailed, RunNotFinished
-from durable_core.records import CANCELLED, COMPLETED, FAILED, RunHeader, StepRecord, parse_object
+from durable_core.map_reference import recorded_map
+from durable_core.map_result import MapResult
+from durable_core.records import (
+    CANCELLED,
+    COMMITTED,
+    COMPLETED,
+    FAILED,
+    MAP_KIND,
+    RunHeader,
+    StepRecord,
+    parse_object,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pydantic import TypeAdapter
 
+    from durable_core.engine.outputs import StoredOutcomes
     from durable_core.engine.values import Values
 
 R = TypeVar("R")
@@ -96,6 +108,7 @@ class StepView:
 
     record: StepRecord = field(repr=False)
     _values: Values = field(repr=False)
+    _outcomes: StoredOutcomes = field(repr=False)
 
     def __repr__(self) -> str:
         return f"StepView(step_id={self.step_id!r}, status={self.status!r})"
@@ -137,7 +150,10 @@ class StepView:
             raw = await self._values.load(
                 record.codec, record.output_data, record.output_ref, record.output_size, record.output_hash
             )
-            return decode(raw, adapter)
+            if record.kind == MAP_KIND and record.status == COMMITTED:
+                return MapResult(recorded_map(record, raw)[0], self._outcomes, adapter)
+            with self._outcomes.here():
+                return decode(raw, adapter)
         except DurableError as error:
             error.run_id, error.step_id = record.run_id, record.step_id
             raise
@@ -159,7 +175,9 @@ def counts_of(header: RunHeader) -> dict[str, int]:
     return {status: count for status, count in found.items() if isinstance(count, int)}
 
 
-async def result_of(header: RunHeader, values: Values, adapter: TypeAdapter[Any] | None) -> RunResult[Any]:
+async def result_of(
+    header: RunHeader, values: Values, outcomes: StoredOutcomes, adapter: TypeAdapter[Any] | None
+) -> RunResult[Any]:
     """What an ended run came to.
 
     Raises:
@@ -181,7 +199,8 @@ async def result_of(header: RunHeader, values: Values, adapter: TypeAdapter[Any]
                 header.output_size,
                 header.output_hash,
             )
-            output = decode(raw, adapter)
+            with outcomes.here():
+                output = decode(raw, adapter)
         except DurableError as error:
             error.run_id = header.run_id
             raise

@@ -63,7 +63,7 @@ async def go_on(
     while True:
         admission.check_same(header, workflow, inputs)
         if header.status in (COMPLETED, CANCELLED) or (header.status == FAILED and not redrive):
-            return await result_of(header, tools.values, workflow.adapter)
+            return await result_of(header, tools.values, tools.outcomes, workflow.adapter)
         if how.wait and not admission.is_free(tools, header):
             if how.deadline is not None and how.deadline.left_s() <= _POLL_S:
                 raise DeadlineReached(

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.codec import decode
 from durable_core.current import StepInfo, here
 from durable_core.engine import bodies, branches
 from durable_core.engine.attempts import NOTHING, Attempts, Call, is_suspect, known, next_attempt, skipped
+from durable_core.engine.batch import Batch
 from durable_core.engine.branches import JOIN
 from durable_core.engine.failure import replayed
 from durable_core.engine.pure import run_pure
@@ -33,14 +35,23 @@ from durable_core.errors import (
     UsageError,
 )
 from durable_core.identity import input_hash
-from durable_core.journal.base import as_seen
-from durable_core.records import COMMITTED, FAILED, SKIPPED, STARTED, STEP_STATUSES, StepRecord
+from durable_core.records import (
+    COMMITTED,
+    FAILED,
+    MAP_KIND,
+    SKIPPED,
+    STARTED,
+    STEP_STATUSES,
+    StepRecord,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine, Iterable
 
     from durable_core.context import Branch
     from durable_core.engine.drive import Drive
+    from durable_core.map_options import MapOptions, Mapped
+    from durable_core.map_result import MapResult
     from durable_core.scope import Scope
     from durable_core.step_definition import Step
 
@@ -92,7 +103,51 @@ class Steps:
         step_id, index = scope.allot(step.name, caller)
         return self._run(scope, step, step_id, index, args, kwargs, condition)
 
-    async def _refused(self, scope: Scope) -> None:
+    def map(
+        self, scope: Scope, mapped: Mapped, items: Iterable[Any], options: MapOptions, caller: object
+    ) -> Coroutine[Any, Any, MapResult[Any]]:
+        """Allots the id of a map; the coroutine runs what is missing, or replays it."""
+        if self.drive.stopped is not None or (scope.halt is not None and scope.halt.is_set()):
+            return self._refused(scope)
+        self._refuse_inside_a_body()
+        step, args, kwargs = mapped
+        step.resolve()
+        step_id, index = scope.allot(step.name, caller)
+        return self._map(scope, Call(step, step_id, index, "", args, kwargs, scope, MAP_KIND), items, options)
+
+    async def _map(
+        self, scope: Scope, call: Call, items: Iterable[Any], options: MapOptions
+    ) -> MapResult[Any]:
+        drive = self.drive
+        drive.check()
+        # What is mapped and with what, not over what: items are judged one by one.
+        call = call._replace(hashed=input_hash(call.step_id, (call.step.name, *call.args), call.kwargs))
+        seen = drive.records.pop(call.step_id, None)
+        if seen is not None:  # it may have been read without what a map takes
+            seen = await drive.ask(drive.tools.journal.step, self.run_id, call.step_id)
+        batch = Batch(attempts=self._attempts, engine=self, call=call, items=items, options=options)
+        result: MapResult[Any] = await self._until_boundary(call, seen, partial(self._settle_map, batch))
+        return result
+
+    async def _settle_map(self, batch: Batch, call: Call, seen: StepRecord | None) -> tuple[StepRecord, Any]:
+        """From what is recorded of a map to its outcome."""
+        own = ""
+        while True:
+            record = known(self.drive, call, seen)
+            if record is not None and self._is_used(call, record, own):
+                if record.status == SKIPPED:
+                    return record, await self._output(record, call.step)
+                result = await batch.replay(record)
+                if result is not None:
+                    return record, result
+            call.scope.check_new()
+            attempt = batch.begun(seen, record)
+            own = attempt.attempt_id
+            seen = await self._attempts.begin(attempt, seen)
+            if seen is attempt:
+                return await batch.run(attempt, record)
+
+    async def _refused(self, scope: Scope) -> Any:
         """Raises why nothing may be begun, after a turn of the loop: it must not be stopped by a workflow."""
         await asyncio.sleep(0)
         self.drive.check()
@@ -138,12 +193,22 @@ class Steps:
         if seen is not None and not seen.attempt_id:  # it was read without what a change of input takes
             seen = await drive.ask(drive.tools.journal.step, self.run_id, step_id)
         call = Call(step, step_id, index, hashed, args, kwargs, scope)
+        skips = not condition and known(drive, call, seen) is None
+        return await self._until_boundary(call, seen, self._skip if skips else self._settle)
+
+    async def _until_boundary(
+        self,
+        call: Call,
+        seen: StepRecord | None,
+        settle: Callable[[Call, StepRecord | None], Coroutine[Any, Any, tuple[StepRecord, Any]]],
+    ) -> Any:
+        """Takes a step from its record to its outcome, while the drive knows that its task is in it."""
+        drive = self.drive
         before = seen.status if seen is not None and drive.owns(seen) else None
         after: str | None = STARTED
         task = drive.enter()
         try:
-            skips = not condition and known(drive, call, seen) is None
-            record, value = await (self._skip if skips else self._settle)(call, seen)
+            record, value = await settle(call, seen)
             after = record.status
         except StepMismatch:
             after = before
@@ -152,8 +217,8 @@ class Steps:
             after = FAILED
             raise
         finally:
-            drive.leave(task, before, after)
-        scope.returned(record)
+            drive.leave(task, *((None, None) if call.scope.in_item else (before, after)))
+        call.scope.returned(record)
         drive.check()
         if task in drive.deferred:
             drive.deferred.discard(task)
@@ -189,36 +254,19 @@ class Steps:
         self, call: Call, attempt: StepRecord, seen: StepRecord | None
     ) -> tuple[StepRecord | None, Any]:
         """Begins an attempt and runs it; or gives the record that came back when somebody else was faster."""
-        drive = self.drive
-        if drive.held.is_over():
-            await drive.check_lease()
-        guarded = call.step.options.is_guarded
-        try:
-            reply = await drive.ask(
-                drive.tools.journal.begin, attempt, as_seen(seen), drive.lease, guarded=guarded
-            )
-        except asyncio.CancelledError:  # it may have been written
-            await self._attempts.interrupted(attempt)
-            raise
-        if not reply.ok and (reply.row is None or reply.row.attempt_id != attempt.attempt_id):
-            if as_seen(reply.row) == as_seen(seen):  # refused for the header, not for the record
-                raise drive.fenced_by(reply.row)
-            return reply.row, NOTHING
+        row = await self._attempts.begin(attempt, seen, guarded=call.step.options.is_guarded)
+        if row is not attempt:
+            return row, NOTHING
         if attempt.crashes >= call.step.options.crash_limit:
             await self._attempts.fail_without_body(call, attempt)
         return await self._attempts.run(call, attempt, seen)
 
     async def _skip(self, call: Call, seen: StepRecord | None) -> tuple[StepRecord, Any]:
         """Records a step whose condition is false; whatever was recorded first wins."""
-        drive = self.drive
         call.scope.check_new()
-        record = skipped(drive, call)
-        reply = await drive.ask(drive.tools.journal.begin, record, as_seen(seen), drive.lease)
-        if reply.ok or (reply.row is not None and reply.row.attempt_id == record.attempt_id):
-            return record, None
-        if as_seen(reply.row) == as_seen(seen):
-            raise drive.fenced_by(reply.row)
-        return await self._settle(call, reply.row)
+        record = skipped(self.drive, call)
+        row = await self._attempts.begin(record, seen)
+        return (record, None) if row is record else await self._settle(call, row)
 
     # ---- What is recorded ----
 
@@ -244,7 +292,7 @@ class Steps:
             CorruptRecord: It is no step's.
         """
         where = {"run_id": seen.run_id, "step_id": seen.step_id}
-        if seen.status not in STEP_STATUSES or seen.kind != "step":
+        if seen.status not in STEP_STATUSES or seen.kind != call.kind:
             raise CorruptRecord(f"the record has status {seen.status!r} and kind {seen.kind!r}", **where)
         if seen.input_hash in (None, call.hashed):
             return

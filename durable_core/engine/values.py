@@ -11,6 +11,7 @@ from durable_core.store import DEFAULT_INLINE_MAX_BYTES
 
 if TYPE_CHECKING:
     from durable_core.blobs.base import BlobStore
+    from durable_core.envelope import Sealed
 
 
 class Stored(NamedTuple):
@@ -52,6 +53,18 @@ class Values:
         sealed = seal(raw, cap=self.cap_bytes)
         if len(sealed.data) <= self.inline_max_bytes:
             return Stored(sealed.codec, sealed.data, None, sealed.size, sealed.output_hash)
+        return await self._spill(sealed, run_id, attempt_id)
+
+    async def spilled(self, raw: bytes, run_id: str, attempt_id: str) -> Stored:
+        """Makes a value durable as a blob, however small it is.
+
+        Raises:
+            OutputTooLarge: It is over the cap.
+            JournalUnavailable, StoreMisconfigured: The blob can't be written.
+        """
+        return await self._spill(seal(raw, cap=self.cap_bytes), run_id, attempt_id)
+
+    async def _spill(self, sealed: Sealed, run_id: str, attempt_id: str) -> Stored:
         ref = blob_ref(run_id, attempt_id, sealed.data)
         await self.blobs.put(ref, sealed.data)
         return Stored(sealed.codec, None, ref, sealed.size, sealed.output_hash)

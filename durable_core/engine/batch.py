@@ -1,0 +1,241 @@
+"""A map: one function over many items, each outcome durable, none run twice that is.
+
+begin (STARTED) ── read and claim the log ── items ─▶ segments ── … ── commit: counts, pins, a content hash
+
+The map's record stays STARTED while its segments grow. An owner that takes over reads them, claims the log by
+an empty segment, and runs what is missing. The COMMITTED record pins the last segment: what lies beyond is
+ignored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sized
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from durable_core.clock import rfc3339
+from durable_core.engine.attempts import committed, failed, next_attempt
+from durable_core.engine.batch_intake import Intake, ItemsUnreadable
+from durable_core.engine.batch_items import ItemRunner
+from durable_core.engine.batch_log import ChunkLog
+from durable_core.engine.batch_progress import MapProgress, live
+from durable_core.engine.batch_pump import Pump
+from durable_core.engine.failure import as_json, described
+from durable_core.errors import Fenced, JournalUnavailable, MapFailed, StepFailed, StepMismatch
+from durable_core.item_table import SUCCEEDED, ItemTable
+from durable_core.map_reference import MapReference, recorded, recorded_map
+from durable_core.map_result import MapResult
+from durable_core.records import FAILED, MAP_KIND, STARTED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from durable_core.context import Engine
+    from durable_core.engine.attempts import Attempts, Call
+    from durable_core.map_options import MapOptions
+    from durable_core.records import StepRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One call of a map.
+
+    Attributes:
+        attempts: Of the drive.
+        engine: What the contexts of its items call.
+        call: Its step is what is done with each item; its arguments are those bound.
+        items: As given.
+        options: As given.
+    """
+
+    attempts: Attempts
+    engine: Engine
+    call: Call
+    items: Iterable[Any]
+    options: MapOptions
+
+    async def replay(self, record: StepRecord) -> MapResult[Any] | None:
+        """The result of a map that has committed; None where a fork has to run it anew, on other items.
+
+        Raises:
+            StepMismatch: It has committed other items; the drive is stopped.
+            CorruptRecord: Its record can't be read.
+        """
+        drive = self.attempts.drive
+        reference, items_hash = await self._recorded(record)
+        if not drive.keeps_changed:
+            intake = Intake(drive, self.call, self.items, self.options, ItemTable())
+            try:
+                while await intake.next() is not None:
+                    await intake.give_turn()
+            except ItemsUnreadable as error:
+                raise error.__cause__ or error from None
+            if intake.items_hash != items_hash:
+                if record.details().get("forked"):
+                    return None
+                raise self._other_items(intake.pulled, reference.succeeded + reference.failed)
+        return MapResult(reference, drive.tools.outcomes, self.call.step.adapter)
+
+    async def run(self, attempt: StepRecord, before: StepRecord | None) -> tuple[StepRecord, MapResult[Any]]:
+        """Runs the items of a map that was begun.
+
+        Args:
+            attempt: As begun.
+            before: The record that it was begun over, of this life of the run.
+
+        Raises:
+            MapFailed: Too many items failed, or they could not be read to the end.
+        """
+        drive, options, detail = self.attempts.drive, self.options, attempt.details()
+        table = ItemTable()
+        log = ChunkLog(
+            drive,
+            self.call.step_id,
+            table,
+            most_items=options.segment_items,
+            linger_ms=options.linger_ms,
+            redriven_fence=detail["redriven_fence"],
+        )
+        if before is not None:
+            await log.read()
+            await log.claim()
+        intake = Intake(drive, self.call, self.items, options, table)
+        runner = ItemRunner(
+            self.engine,
+            drive,
+            self.call,
+            window=detail["window"] if before is not None else 0,
+            suspects=bool(detail.get("suspects")),
+            retried=log.retried,
+        )
+        progress = MapProgress(run_id=drive.run_id, step_id=self.call.step_id, total=intake.total)
+        progress.begin(table.succeeded + table.failed, table.failed)
+        pump = Pump(drive, self.call, options, intake, runner, log, progress)
+        live[drive.run_id, self.call.step_id] = progress
+        try:
+            await pump.run()
+        except asyncio.CancelledError:
+            await self._leave(attempt, log)
+            raise
+        finally:
+            del live[drive.run_id, self.call.step_id]
+        if drive.stopped is not None or self._is_halted():
+            await self._leave(attempt, log)
+            drive.check()
+            self.call.scope.check()
+        await log.flush()
+        if pump.error is not None and not isinstance(pump.error, ItemsUnreadable):
+            raise pump.error
+        if pump.error is not None or pump.is_over_limit():
+            raise await self._fail(attempt, table, pump)
+        return await self._commit(attempt, table, intake, log)
+
+    def begun(self, seen: StepRecord | None, before: StepRecord | None) -> StepRecord:
+        """The STARTED record of this map, to be put over the one that was seen.
+
+        Args:
+            seen: What is recorded under its id.
+            before: The same, if it is of this life of the run.
+        """
+        drive, options = self.attempts.drive, self.options
+        kept = before.details() if before is not None else {}
+        detail: dict[str, Any] = {
+            "window": max(options.max_concurrency + options.segment_items, _count(kept, "window")),
+            "keyed": options.key is not None,
+            "redriven_fence": _count(kept, "redriven_fence"),
+        }
+        if before is not None and before.status == FAILED:
+            detail["redriven_fence"] = drive.redrive_fence
+        elif before is not None and before.status == STARTED and drive.crashed(before):
+            detail["suspects"] = True
+        if kept.get("suspects"):
+            detail["suspects"] = True
+        if isinstance(self.items, Sized):
+            detail["total"] = len(self.items)
+        return next_attempt(drive, self.call, seen)._replace(kind=MAP_KIND, crashes=0, detail=as_json(detail))
+
+    # ---- Ways out ----
+
+    async def _leave(self, attempt: StepRecord, log: ChunkLog) -> None:
+        """What has finished is made durable, if it can be, and the map left for the next owner."""
+        if not isinstance(self.attempts.drive.stopped, Fenced | JournalUnavailable):
+            await log.flush()
+            await self.attempts.interrupted(attempt)
+
+    async def _fail(self, attempt: StepRecord, table: ItemTable, pump: Pump) -> StepFailed:
+        """Ends the map FAILED; what has an outcome keeps it."""
+        cause = pump.error.__cause__ if pump.error is not None else None
+        told = {"code": MapFailed.code, "type": MapFailed.__name__, "traceback": ""}
+        if pump.error is not None:
+            told |= described(cause or pump.error) | {"code": MapFailed.code, "message": str(pump.error)}
+        else:
+            first = "; ".join(pump.first_failures)
+            tolerated = self.options.tolerate_failures
+            told["message"] = f"{pump.failed} items failed, and {tolerated} are tolerated ({first})"
+        told |= {"succeeded": str(table.succeeded), "failed": str(table.failed)}
+        record = failed(attempt, told, self._now())
+        await self.attempts.write(record)
+        error = self.attempts.told_failed(record, told["type"])
+        error.__cause__ = cause
+        return error
+
+    async def _commit(
+        self, attempt: StepRecord, table: ItemTable, intake: Intake, log: ChunkLog
+    ) -> tuple[StepRecord, MapResult[Any]]:
+        drive, order = self.attempts.drive, intake.order
+        if order is None and len(table) > intake.pulled:
+            raise self._other_items(intake.pulled, len(table))
+        content_hash = await asyncio.to_thread(table.content_hash, order)
+        order_segments = 0
+        if order is not None and not _is_as_run(table, order):
+            order_segments = await log.put_order([table.place(row) for row in order])
+        succeeded = table.succeeded if order is None else sum(table.states[row] == SUCCEEDED for row in order)
+        reference = MapReference(
+            drive.run_id, self.call.step_id, (log.last_seq,), drive.lease.base_fence, succeeded,
+            intake.pulled - succeeded, content_hash, order_segments, self.options.collect,
+        )  # fmt: skip
+        raw = recorded(reference, intake.items_hash)
+        stored = await drive.tools.values.store(raw, drive.run_id, attempt.attempt_id)
+        record = committed(attempt, stored, self._now())
+        await self.attempts.write(record)
+        self.attempts.told_committed(record)
+        return record, MapResult(reference, drive.tools.outcomes, self.call.step.adapter, table, order)
+
+    # ---- Records ----
+
+    async def _recorded(self, record: StepRecord) -> tuple[MapReference, str]:
+        """What a COMMITTED map left: where its outcomes are, and the hash of its items."""
+        raw = await self.attempts.drive.tools.values.load(
+            record.codec, record.output_data, record.output_ref, record.output_size, record.output_hash
+        )
+        return recorded_map(record, raw)
+
+    def _other_items(self, now: int, recorded: int) -> StepMismatch:
+        drive = self.attempts.drive
+        error = StepMismatch(
+            f"the map was run with other items: {recorded} of them, now {now}",
+            run_id=drive.run_id,
+            step_id=self.call.step_id,
+            remedy="Give it the items it had and resume; keep the recorded outputs (on_change='keep'); or"
+            " fork the run from it, which runs what changed",
+        )
+        drive.stop(error)
+        return error
+
+    def _is_halted(self) -> bool:
+        halt = self.call.scope.halt
+        return halt is not None and halt.is_set()
+
+    def _now(self) -> str:
+        return rfc3339(self.attempts.drive.tools.clock.now_ms())
+
+
+def _is_as_run(table: ItemTable, order: Sequence[int]) -> bool:
+    """Whether the items are those that were run, each at the position that it had then."""
+    return len(order) == len(table) and all(table.index(row) == at for at, row in enumerate(order))
+
+
+def _count(detail: dict[str, Any], name: str) -> int:
+    found = detail.get(name, 0)
+    return found if isinstance(found, int) else 0

@@ -1,0 +1,84 @@
+"""Where the outcomes of a map that has committed are, and who reads them."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from durable_core.codec import decode, encode
+from durable_core.errors import CorruptRecord
+
+if TYPE_CHECKING:
+    from durable_core.item_table import Place
+    from durable_core.outcomes import Outcome
+    from durable_core.records import StepRecord
+
+
+class MapReference(NamedTuple):
+    """Where the outcomes of a map that has committed are, and what they were.
+
+    Attributes:
+        pins: The last seq of each chunk that belongs to it; what lies beyond is ignored.
+        base_fence: Segments with a fence up to this are of an earlier life of the run's id.
+        content_hash: Hex SHA-256 over the items' states and outputs, in order.
+        order_segments: How many of the last segments hold the order of the items; none where it is that of
+            their indexes.
+        collects: Whether it has `outputs`.
+    """
+
+    run_id: str
+    step_id: str
+    pins: tuple[int, ...]
+    base_fence: int
+    succeeded: int
+    failed: int
+    content_hash: str
+    order_segments: int
+    collects: bool
+
+
+class OutcomeReader(Protocol):
+    """Reads what segments hold; blocking, in any thread."""
+
+    def outcomes(self, of: MapReference, chunk: int, first: int, last: int) -> dict[int, list[Outcome]]:
+        """The outcomes of a chunk's segments by seq, from `first` to `last`; of this life only."""
+        ...
+
+    def order(self, of: MapReference) -> list[Place]:
+        """The places of all items, where their order is recorded."""
+        ...
+
+    def large(self, outcome: Outcome) -> bytes:
+        """The raw bytes of a large output."""
+        ...
+
+
+reading: ContextVar[OutcomeReader | None] = ContextVar("durable_core.reading", default=None)
+
+
+def recorded(reference: MapReference, items_hash: str) -> bytes:
+    """The output of a map's COMMITTED record: plain JSON, for people and tools too."""
+    return encode({**reference._asdict(), "pins": [*reference.pins], "items_hash": items_hash})
+
+
+def recorded_map(record: StepRecord, raw: bytes) -> tuple[MapReference, str]:
+    """Where the outcomes of a COMMITTED map are, and the hash of its items.
+
+    Args:
+        record: Of the map; in a fork the outcomes are its own copies.
+        raw: Its output.
+
+    Raises:
+        CorruptRecord: The output isn't a map's.
+    """
+    found = decode(raw)
+    try:
+        items_hash = found.pop("items_hash")
+        reference = MapReference(**found | {"run_id": record.run_id, "pins": tuple(found["pins"])})
+    except (AttributeError, KeyError, TypeError) as error:
+        raise CorruptRecord(
+            "the record of the map doesn't say where its outcomes are",
+            run_id=record.run_id,
+            step_id=record.step_id,
+        ) from error
+    return reference, items_hash
