@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from durable_core.step_definition import Step
 
 DEFAULT_CONCURRENCY: Final = 32
+SEGMENT_ITEMS: Final = 256
 MAX_KEY_CHARS: Final = 1024
 CONTEXTS: Final = ("Context", "SyncContext")
 
@@ -86,7 +87,7 @@ class MapOptions:
     @property
     def segment_items(self) -> int:
         """The most finished items that aren't durable yet."""
-        return max(self.max_concurrency, 16)
+        return max(self.max_concurrency, SEGMENT_ITEMS)
 
 
 class MapArguments(TypedDict, total=False):
