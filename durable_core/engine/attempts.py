@@ -21,7 +21,7 @@ from durable_core.errors import (
     StepInDoubt,
     StepTimedOut,
 )
-from durable_core.identity import new_attempt_id
+from durable_core.identity import new_attempt_id, place_of
 from durable_core.records import COMMITTED, FAILED, MAX_ATTEMPTS_KEPT, SKIPPED, STARTED, StepRecord
 from durable_core.retry import RetryLater
 from durable_core.step_definition import Done, NotDone
@@ -275,14 +275,14 @@ def known(drive: Drive, call: Call, seen: StepRecord | None) -> StepRecord | Non
 
 def next_attempt(drive: Drive, call: Call, seen: StepRecord | None) -> StepRecord:
     """The STARTED record of the next attempt; what is known of earlier ones goes along."""
-    fence, attempt_id = drive.lease.fence, new_attempt_id()
+    fence = drive.lease.fence
     started_at = rfc3339(drive.tools.clock.now_ms())
     seen = known(drive, call, seen)
     if seen is None:
         key = drive.keys.key(call.step_index, call.hashed)
         return StepRecord(
             drive.run_id, call.step_id, call.step_index, STARTED, call.hashed, None, None, None, None,
-            started_at, None, key, 1, 0, attempt_id, fence,
+            started_at, None, key, 1, 0, new_attempt_id(drive.place()), fence,
         )  # fmt: skip
     detail, crashes = seen.details(), seen.crashes
     errors = int(detail.get("errors", 0))
@@ -296,6 +296,7 @@ def next_attempt(drive: Drive, call: Call, seen: StepRecord | None) -> StepRecor
     if call.step.options.is_guarded and needs_verifying(seen) and not drive.has_ended(seen):
         kept["unsure"] = True  # this attempt takes the place of the other in the record, not in the world
     drive.redrive.discard(seen.step_id)  # this is its fresh budget
+    attempt_id = new_attempt_id(place_of(seen.attempt_id))
     return StepRecord(
         drive.run_id, call.step_id, seen.step_index, STARTED, call.hashed, None, None, None, None,
         started_at, None, seen.idempotency_key, seen.attempt + 1, crashes, attempt_id, fence,

@@ -34,7 +34,15 @@ from durable_core.errors import (
 )
 from durable_core.identity import input_hash
 from durable_core.journal.base import as_seen
-from durable_core.records import COMMITTED, FAILED, SKIPPED, STARTED, STEP_STATUSES, StepRecord
+from durable_core.records import (
+    COMMITTED,
+    FAILED,
+    SKIPPED,
+    STARTED,
+    STEP_KIND,
+    STEP_STATUSES,
+    StepRecord,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -125,7 +133,13 @@ class Steps:
             error.run_id = self.run_id
             raise
         seen = drive.records.pop(step_id, None)
-        if seen is not None and seen.status == COMMITTED and seen.input_hash == hashed and drive.owns(seen):
+        if (
+            seen is not None
+            and seen.status == COMMITTED
+            and seen.input_hash == hashed
+            and seen.kind == STEP_KIND
+            and drive.owns(seen)
+        ):
             now = time.perf_counter()
             if now - self._turn_at > LOOP_TURN_EVERY_S:
                 self._turn_at = now
@@ -244,7 +258,7 @@ class Steps:
             CorruptRecord: It is no step's.
         """
         where = {"run_id": seen.run_id, "step_id": seen.step_id}
-        if seen.status not in STEP_STATUSES or seen.kind != "step":
+        if seen.status not in STEP_STATUSES or seen.kind != STEP_KIND:
             raise CorruptRecord(f"the record has status {seen.status!r} and kind {seen.kind!r}", **where)
         if seen.input_hash in (None, call.hashed):
             return

@@ -25,6 +25,7 @@ from tests.waiting import LIMIT_S, until
 ROOT = Path(__file__).parents[3]
 PROGRAMS = (
     "chain", "deadly", "forking", "held", "limited", "orderless", "parting", "resuming", "saving", "sharing",
+    "stopped",
 )  # fmt: skip
 
 
