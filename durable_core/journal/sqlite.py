@@ -27,6 +27,7 @@ from durable_core.journal._sqlite_file import (
     until_free,
 )
 from durable_core.journal._sqlite_logs import PAGE_ROWS, SqliteLogs
+from durable_core.journal._sqlite_looking import check_readable, look, may_only_be_read, not_writable
 from durable_core.journal._sqlite_writer import Writer
 from durable_core.journal.base import Claim, Departure, Lease, Renewer, RunFilter
 from durable_core.records import ACTIVE, COMMITTED, STARTED, Reply, RunHeader, Seen, StepRecord
@@ -47,7 +48,8 @@ class SqliteJournal(SqliteLogs):
     """A journal in one file, shared by any number of processes of one machine.
 
     Args:
-        path: The file; made when it isn't there. Its folder must be.
+        path: The file; made when it isn't there. Its folder must be. One that this user may only read can be
+            looked at.
         clock: What leases are judged by.
         busy_limit_s: How long to wait for a file that another program has locked.
     """
@@ -190,7 +192,7 @@ class SqliteJournal(SqliteLogs):
     # ---- The store ----
 
     async def open(self, *, create: bool = True) -> None:
-        """Makes or migrates the schema, once per process."""
+        """Makes or migrates the schema, once per process; of a file that may only be read, looks at it."""
         if not self._ready:
             await in_thread(self._open, create=create)
 
@@ -235,6 +237,9 @@ class SqliteJournal(SqliteLogs):
     def _open(self, *, create: bool = True) -> None:
         with self._lock:
             if not self._ready:
+                if may_only_be_read(self.path):  # asked again at each use: rights may be given meanwhile
+                    check_readable(self.path, self.busy_limit_s, create=create)
+                    return
                 prepare(self.path, self.busy_limit_s, create=create)
                 self._file = identity_of(self.path)
                 self._ready = True
@@ -264,6 +269,8 @@ class SqliteJournal(SqliteLogs):
         self._open()
         limit_s = self.busy_limit_s
         with self._lock:
+            if not self._ready:
+                raise not_writable(self.path)
             if thread not in self._writers:
                 made = until_free(lambda: Writer(self.path, limit_s), self.path, limit_s=limit_s)
                 self._writers[thread] = made
@@ -290,6 +297,8 @@ class SqliteJournal(SqliteLogs):
     def _read_now(self, query: Callable[[sqlite3.Connection], T]) -> T:
         self._open()
         with self._lock:
+            if not self._ready:
+                return look(self.path, query, self.busy_limit_s)
             if self._reader is None:
                 self._reader = until_free(lambda: connect(self.path), self.path, limit_s=self.busy_limit_s)
             reader = self._reader
