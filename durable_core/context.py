@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import uuid
 import warnings
@@ -16,6 +17,7 @@ from durable_core.identity import check_id
 from durable_core.log import get_logger
 from durable_core.map_options import MapArguments, checked, mapped
 from durable_core.scope import Scope, calling_task
+from durable_core.step_definition import is_async
 from durable_core.workflow import step_of
 
 if TYPE_CHECKING:
@@ -290,8 +292,15 @@ class Context(Verbs):
 
         Raises:
             AmbiguousStep: Another task called this branch name first.
+            UsageError: The function is no `async def`.
         """
-        scope = self._scope.allot_branch(f"{branch_name(fn)}", calling_task())
+        name = branch_name(fn)
+        if not is_async(inspect.unwrap(fn)):
+            raise UsageError(
+                f"branch {name!r} is a `def`, and this workflow is an `async def`",
+                remedy="Write it as `async def`; or write the workflow as `def`, with a SyncContext",
+            )
+        scope = self._scope.allot_branch(name, calling_task())
         return Branch(scope, lambda: fn(Context(self._engine, scope), *args, **kwargs))
 
     @overload

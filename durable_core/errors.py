@@ -410,9 +410,5 @@ class RunSuspended(ControlFlow):
     """Every live branch waits; the run is released until it is woken."""
 
 
-class RunWasCancelled(ControlFlow):
-    """The run was cancelled by somebody; nothing more is begun in it."""
-
-
 class HandOver(ControlFlow):
     """The deadline is near; the run is released for the next process."""

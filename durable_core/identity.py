@@ -7,7 +7,7 @@ import inspect
 import os
 import re
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.codec import canonical_call
 from durable_core.errors import InputNotSerializable, InvalidId, NotSerializable
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MAX_ID_CHARS = 128
+PLACE_CHARS: Final = 10
+_LAST_PLACE: Final = 0xFFFFF  # who comes after it shares it; then times decide the order
 _ID = re.compile(r"[A-Za-z0-9_:@+=-][A-Za-z0-9._:@+=-]{0,127}")
 
 
@@ -43,8 +45,28 @@ def new_owner() -> str:
     return os.urandom(10).hex()
 
 
-def new_attempt_id() -> str:
-    """A fresh random name for one start of a step."""
+def place(fence: int, number: int) -> str:
+    """Where a step comes among those of its run: texts that sort as the steps were first begun.
+
+    Args:
+        fence: Of the owner that first began the step.
+        number: Of that start among those of the owner, from 1.
+    """
+    return f"{min(fence, _LAST_PLACE):05x}{min(number, _LAST_PLACE):05x}"
+
+
+def place_of(attempt_id: str) -> str:
+    """The place of the step that an attempt is of."""
+    return attempt_id[:PLACE_CHARS]
+
+
+def new_attempt_id(place: str) -> str:
+    """A fresh name for one start of a step: the step's place, and 40 random bits."""
+    return place + os.urandom(5).hex()
+
+
+def new_segment_id() -> str:
+    """A fresh random name for one segment of a map, or for a blob that a segment points to."""
     return os.urandom(10).hex()
 
 

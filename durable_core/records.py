@@ -35,7 +35,9 @@ RUN_STATUSES: Final = (PENDING, RUNNING, SUSPENDED, COMPLETED, FAILED, CANCELLED
 STEP_STATUSES: Final = (STARTED, COMMITTED, SKIPPED, FAILED)
 ACTIVE: Final = (PENDING, RUNNING, SUSPENDED)
 ENDED: Final = (COMPLETED, FAILED, CANCELLED)
+LISTED: Final = (*ACTIVE, *ENDED, PRUNING)  # what a listing shows; a tombstone is no run any more
 
+STEP_KIND: Final = "step"
 JOIN_KIND: Final = "join"  # of the record of a `parallel` that failed: no step, and not shown as one
 MAP_KIND: Final = "map"
 ITEM_KIND: Final = "item"  # of a map's item that may have killed its process: no step, and not shown as one
@@ -59,7 +61,8 @@ class StepRecord(NamedTuple):
         idempotency_key: Hex SHA-256 of (run_id, step_index, input_hash).
         attempt: How often the step has been begun.
         crashes: How many of those starts ended with the death of the process.
-        attempt_id: Random, new with each start.
+        attempt_id: New with each start: random, after a place that the step's first start gave it. They sort
+            as the steps of the run were first begun.
         fence: Of the owner that wrote the record last.
         kind: step, map, sleep, event; join, of a `parallel` that failed; item, of a map.
         output_size: Raw bytes.
@@ -87,7 +90,7 @@ class StepRecord(NamedTuple):
     crashes: int
     attempt_id: str
     fence: int
-    kind: str = "step"
+    kind: str = STEP_KIND
     output_size: int | None = None
     error: str | None = None
     detail: str | None = None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import threading
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from durable_core.context import Branch, Engine, Verbs, branch_name, check_branches
-from durable_core.errors import RunningLoop
+from durable_core.errors import RunningLoop, UsageError
 from durable_core.map_options import MapArguments, checked, mapped
+from durable_core.step_definition import is_async
 from durable_core.workflow import step_of
 
 if TYPE_CHECKING:
@@ -103,8 +105,18 @@ class SyncContext(Verbs):
             fn: `def fn(ctx, *args)`.
             args: Its arguments.
             kwargs: The same.
+
+        Raises:
+            AmbiguousStep: Another thread called this branch name first.
+            UsageError: The function is an `async def`.
         """
-        scope = self._scope.allot_branch(branch_name(fn), self._caller())
+        name = branch_name(fn)
+        if is_async(inspect.unwrap(fn)):
+            raise UsageError(
+                f"branch {name!r} is an `async def`, and this workflow is a `def`",
+                remedy="Write it as `def`; or write the workflow as `async def`, with a Context",
+            )
+        scope = self._scope.allot_branch(name, self._caller())
         context = SyncContext(self._engine, scope, self._loop)
 
         async def run() -> R:

@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from durable_core.cli.options import RUN_STATUSES
 from durable_core.clock import epoch_ms
 from durable_core.engine.process import is_dead, told
-from durable_core.records import CORRUPT, RUNNING, STARTED, STEP_STATUSES, RunHeader, StepRecord
+from durable_core.records import CORRUPT, LISTED, RUNNING, STARTED, STEP_STATUSES, RunHeader, StepRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +49,7 @@ def run_facts(header: RunHeader, now_ms: int) -> Document:
     counts: Document = columns.parsed("counts", header.counts, {})
     if header.status == CORRUPT:
         columns.faults.append(str(error.get("message", "the header can't be read")))
-    elif header.status not in RUN_STATUSES:
+    elif header.status not in LISTED:
         columns.faults.append(f"unknown status {header.status!r:.40}")
     return {
         "run_id": header.run_id,
@@ -108,13 +107,6 @@ def step_facts(record: StepRecord, run: Document) -> Document:
         "attempts": attempts,
         "corrupt": columns.fault(),
     }
-
-
-def first_start(step: Document) -> tuple[str, str]:
-    """The order in which steps were first begun."""
-    attempts = step["attempts"]
-    first = attempts[0].get("started_at") if attempts else None
-    return str(first or step["started_at"] or ""), f"{step['step_index']!s:>12}"
 
 
 def _chosen(error: Document, keys: tuple[str, ...]) -> Document | None:

@@ -9,19 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from durable_core.cli import output
-from durable_core.cli.facts import first_start, run_facts, step_facts
+from durable_core.cli.facts import run_facts, step_facts
 from durable_core.cli.finding import complete_run_id, complete_step_id, named_store
 from durable_core.cli.jsonable import as_document, jsonable
-from durable_core.cli.options import RUN_STATUSES, AsJson, RunId, StoreUrl
+from durable_core.cli.options import (  # noqa: TC001 - typer reads the annotations at run time
+    AsJson,
+    RunId,
+    StoreUrl,
+)
 from durable_core.cli.outcome import CORRUPT
 from durable_core.cli.render import run_text, runs_table, step_text, value_text
 from durable_core.clock import SystemClock
 from durable_core.codec_restore import RAW, Restorer
+from durable_core.engine.looking import begun
 from durable_core.engine.values import Values
 from durable_core.errors import CorruptRecord, RunNotFound, StepNotFound, UsageError
 from durable_core.identity import check_id
 from durable_core.journal.base import RunFilter
-from durable_core.records import JOIN_KIND
+from durable_core.records import JOIN_KIND, LISTED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -36,7 +41,7 @@ _DEFAULT_LIMIT: Final = 100
 
 def list_runs(
     status: Annotated[
-        str | None, typer.Option("--status", metavar="STATUS", help=f"Only these: {', '.join(RUN_STATUSES)}.")
+        str | None, typer.Option("--status", metavar="STATUS", help=f"Only these: {', '.join(LISTED)}.")
     ] = None,
     workflow: Annotated[
         str | None, typer.Option("--workflow", metavar="NAME", help="Only runs of this workflow.")
@@ -51,8 +56,8 @@ def list_runs(
 
     A damaged record is marked, and the others are shown all the same; the exit code is then 6.
     """
-    if status is not None and status.upper() not in RUN_STATUSES:
-        raise UsageError(f"{status!r} is no status of a run", remedy=f"Use one of: {', '.join(RUN_STATUSES)}")
+    if status is not None and status.upper() not in LISTED:
+        raise UsageError(f"{status!r} is no status of a run", remedy=f"Use one of: {', '.join(LISTED)}")
     wanted_status = status.upper() if status is not None else None
     wanted_workflow = check_id(workflow, "workflow name") if workflow is not None else None
     headers, more = asyncio.run(_listed(named_store(store), wanted_status, wanted_workflow, limit))
@@ -130,10 +135,10 @@ async def _listed(
 async def _shown(store: Store, given: str) -> tuple[Document, list[Document]]:
     try:
         header, run = await _run(store, given)
-        steps = [step_facts(record, run) async for record in _records(store, header)]
+        records = [record async for record in _records(store, header)]
     finally:
         await store.journal.close()
-    return run, sorted(steps, key=first_start)
+    return run, [step_facts(record, run) for record in sorted(records, key=begun)]
 
 
 async def _shown_step(store: Store, given: str, given_step: str) -> tuple[Document, Document, Any]:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from durable_core.log import LEVEL_VARIABLE, LEVELS, configure_logging
-from durable_core.records import ACTIVE, ENDED, PRUNING
-
-RUN_STATUSES: Final = (*ACTIVE, *ENDED, PRUNING)
 
 StoreUrl = Annotated[
     str | None,

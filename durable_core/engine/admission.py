@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +22,7 @@ from durable_core.errors import (
     UsageError,
 )
 from durable_core.identity import check_id, input_hash, new_owner
-from durable_core.journal.base import Claim
+from durable_core.journal.base import Claim, Departure, Lease
 from durable_core.records import FAILED, PENDING, RUNNING, TOMBSTONE, RunHeader, parse_object
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 
 _GONE_KEPT: Final = 50
+_LOOK_S: Final = 1.0  # a store that doesn't answer for so long holds up no way out
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +87,14 @@ async def create(
         The header as it is now, and whether this call made it (and owns it, if it was to).
 
     Raises:
+        InvalidId: The session's can't be one.
         InputNotSerializable: An input can't be stored.
     """
     old = await ask(tools.journal.header, run_id)
     if old is not None and old.status != TOMBSTONE:
         return old, False
+    if session_id is not None:
+        check_id(session_id, "session id")
     creator = new_owner()
     stored = await _stored_inputs(tools, workflow, run_id, creator, inputs)
     base_fence = old.fence if old is not None else 0
@@ -116,7 +121,11 @@ async def create(
         created_at=now,
         updated_at=now,
     )
-    reply = await ask(tools.journal.create, header, tools.lease_ms)
+    try:
+        reply = await ask(tools.journal.create, header, tools.lease_ms)
+    except asyncio.CancelledError:
+        await _give_back(tools, Lease(run_id, creator, header.fence, base_fence), header)
+        raise
     if reply.row is None:
         raise CorruptRecord("the run's header vanished while it was created", run_id=run_id)
     # Whoever took it over since, the creator stays; only the owner tells whether it is still mine to drive.
@@ -136,6 +145,27 @@ async def _stored_inputs(
             run_id=run_id,
             remedy=error.remedy,
         ) from error
+
+
+async def _give_back(tools: Tools, lease: Lease, before: RunHeader) -> None:
+    """Leaves a run that a cancelled create or acquire may have made ours, as it was before.
+
+    A   create ─▶ applied ── (cancelled) ── header: A's own ── leave ─▶ applied: PENDING
+    A   create (waits for a busy store) ── (cancelled) ── header: none, or another's ── nothing to leave
+    """
+    try:
+        async with asyncio.timeout(_LOOK_S):
+            found = await tools.journal.header(lease.run_id)
+        if found is not None and found.owner == lease.owner:
+            status = FAILED if before.status == FAILED else PENDING
+            departure = Departure(
+                status=status, due_at_ms=tools.clock.now_ms(), keep_error=True, counts=before.counts
+            )
+            await ask(tools.journal.leave, lease, departure)
+    except (DurableError, TimeoutError) as error:  # if it is ours, its lease runs out by itself
+        tools.log.warning(
+            "run_not_released", run_id=lease.run_id, fence=lease.fence, reason=str(error) or "no reply"
+        )
 
 
 async def acquire(tools: Tools, seen: RunHeader, fingerprint: str | None = None) -> Admitted | RunHeader:
@@ -173,7 +203,11 @@ async def acquire(tools: Tools, seen: RunHeader, fingerprint: str | None = None)
         fingerprint=fingerprint,
     )
     dead_owner = seen.owner if owner_is_dead else None
-    reply = await ask(journal.acquire, seen, claim, statuses=(seen.status,), dead_owner=dead_owner)
+    try:
+        reply = await ask(journal.acquire, seen, claim, statuses=(seen.status,), dead_owner=dead_owner)
+    except asyncio.CancelledError:
+        await _give_back(tools, Lease(seen.run_id, claim.owner, seen.fence + 1, seen.base_fence), seen)
+        raise
     header = reply.row
     if header is None:
         raise CorruptRecord("the run's header vanished while it was acquired", run_id=seen.run_id)
@@ -252,6 +286,21 @@ def check_same(header: RunHeader, workflow: Workflow[..., Any], inputs: Mapping[
             f"the run was started with other inputs (hash {header.input_hash[:12]}…, now {now[:12]}…)",
             run_id=header.run_id,
             remedy="Resume it without inputs for the recorded ones, or use another run id for the new ones",
+        )
+
+
+def check_session(header: RunHeader, session_id: str | None) -> None:
+    """Refuses another session for a run that exists; None is whichever it has.
+
+    Raises:
+        RunInputMismatch: It has another, or none.
+    """
+    if session_id is not None and session_id != header.session_id:
+        has = f"session {header.session_id!r}" if header.session_id is not None else "no session"
+        raise RunInputMismatch(
+            f"the run has {has}, and is asked for with session_id={session_id!r}",
+            run_id=header.run_id,
+            remedy="Leave session_id out for the recorded one, or use another run id",
         )
 
 

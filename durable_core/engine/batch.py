@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from durable_core.clock import rfc3339
-from durable_core.engine.attempts import committed, failed, next_attempt
 from durable_core.engine.batch_intake import Intake, ItemsUnreadable
 from durable_core.engine.batch_items import ItemRunner
 from durable_core.engine.batch_log import ChunkLog
 from durable_core.engine.batch_progress import MapProgress, live
 from durable_core.engine.batch_pump import Pump
 from durable_core.engine.failure import as_json, described
+from durable_core.engine.step_records import committed, failed, next_attempt
 from durable_core.errors import Fenced, JournalUnavailable, MapFailed, StepFailed, StepMismatch
 from durable_core.item_table import SUCCEEDED, ItemTable
 from durable_core.map_reference import MapReference, recorded, recorded_map
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from durable_core.context import Engine
-    from durable_core.engine.attempts import Attempts, Call
+    from durable_core.engine.attempts import Attempts
+    from durable_core.engine.step_records import Call
     from durable_core.map_options import MapOptions
     from durable_core.records import StepRecord
 

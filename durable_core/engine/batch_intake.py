@@ -17,8 +17,8 @@ from durable_core.map_options import MAX_KEY_CHARS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from durable_core.engine.attempts import Call
     from durable_core.engine.drive import Drive
+    from durable_core.engine.step_records import Call
     from durable_core.item_table import ItemTable
     from durable_core.map_options import MapOptions
 

@@ -19,8 +19,8 @@ from durable_core.codec import freeze
 from durable_core.context import Context
 from durable_core.current import StepInfo, here
 from durable_core.engine import bodies
-from durable_core.engine.attempts import Call, known, next_attempt
 from durable_core.engine.failure import as_json, described, escaped_steps
+from durable_core.engine.step_records import Call, known, next_attempt
 from durable_core.errors import (
     ControlFlow,
     CrashLimitReached,
@@ -29,7 +29,7 @@ from durable_core.errors import (
     OutputNotSerializable,
     OutputTooLarge,
 )
-from durable_core.identity import item_id, new_attempt_id
+from durable_core.identity import item_id, new_segment_id
 from durable_core.journal.base import as_seen
 from durable_core.map_options import context_kind
 from durable_core.outcomes import BLOB, ERROR, OUTPUT, BlobPointer, Outcome
@@ -219,7 +219,7 @@ class ItemRunner:
             raw, _ = freeze(value, self._call.step.adapter)
             if len(raw) <= MAX_INLINE_BYTES:
                 return Ended(Outcome(item.position, item.mark, attempts, OUTPUT, item.key, raw))
-            stored = await drive.tools.values.spilled(raw, drive.run_id, new_attempt_id())
+            stored = await drive.tools.values.spilled(raw, drive.run_id, new_segment_id())
         except NotSerializable as error:
             kind = OutputTooLarge if isinstance(error, OutputTooLarge) else OutputNotSerializable
             told = kind(f"the output can't be stored: {error.message}", path=error.path, remedy=error.remedy)

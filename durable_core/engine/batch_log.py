@@ -14,7 +14,7 @@ from durable_core.clock import rfc3339
 from durable_core.engine.failure import as_json
 from durable_core.envelope import seal
 from durable_core.errors import CorruptRecord
-from durable_core.identity import new_attempt_id
+from durable_core.identity import new_segment_id
 from durable_core.item_table import Place
 from durable_core.outcomes import MAX_SEGMENT_BYTES, Outcome, outcomes_of, packed
 from durable_core.records import Segment
@@ -214,7 +214,7 @@ class ChunkLog:
         good = sum(one.outcome.succeeded for one in group)
         refs = [one.ref for one in group if one.ref is not None]
         empty = Segment(
-            drive.run_id, self._step_id, self._chunk, self._free_seq, new_attempt_id(), drive.lease.fence,
+            drive.run_id, self._step_id, self._chunk, self._free_seq, new_segment_id(), drive.lease.fence,
             items=len(group),
             succeeded=table.succeeded + good,
             failed=table.failed + len(group) - good,

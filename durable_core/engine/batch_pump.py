@@ -9,12 +9,12 @@ from durable_core.outcomes import ERROR
 from durable_core.rate import TokenBucket
 
 if TYPE_CHECKING:
-    from durable_core.engine.attempts import Call
     from durable_core.engine.batch_intake import Intake, Item
     from durable_core.engine.batch_items import Ended, ItemRunner
     from durable_core.engine.batch_log import ChunkLog
     from durable_core.engine.batch_progress import MapProgress
     from durable_core.engine.drive import Drive
+    from durable_core.engine.step_records import Call
     from durable_core.map_options import MapOptions
 
 _FAILURES_TOLD: Final = 3

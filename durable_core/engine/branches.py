@@ -127,7 +127,8 @@ async def _record(drive: Drive, seen: StepRecord | None, error: BranchFailed, in
     told = {**described(error), "branch": error.branch}
     record = StepRecord(
         drive.run_id, step_id, index, FAILED, hashed, None, None, None, None, now, now,
-        drive.keys.key(index, hashed), seen.attempt + 1 if seen is not None else 1, 0, new_attempt_id(),
+        drive.keys.key(index, hashed), seen.attempt + 1 if seen is not None else 1, 0,
+        new_attempt_id(drive.place()),
         drive.lease.fence, JOIN_KIND, None, as_json(told),
     )  # fmt: skip
     reply = await drive.ask(drive.tools.journal.put, record, as_seen(seen), drive.lease)

@@ -31,7 +31,7 @@ def bound(
             )
         return wf.workflow, wf.inputs
     if not isinstance(wf, Workflow):
-        raise UsageError(f"{wf!r} is no workflow", remedy="Mark the function with @workflow")
+        raise _no_workflow(wf)
     taken = sorted(RUN_OPTIONS & wf.parameters.keys())
     if taken:
         raise UsageError(
@@ -39,6 +39,26 @@ def bound(
             remedy=f"Pass them by bind: run({wf.name}.bind({taken[0]}=…))",
         )
     return wf, inputs
+
+
+def meant(wf: Workflow[..., R] | None, header: RunHeader) -> Workflow[..., R]:
+    """The workflow to go on with a run: the one given, else the run's, found by its name.
+
+    Raises:
+        UsageError: It is no workflow, or several have the name.
+        WorkflowNotFound: None has the name.
+    """
+    if wf is None:
+        return known(header)
+    if isinstance(wf, BoundWorkflow):
+        raise UsageError(
+            "the workflow is bound to inputs, and the run has its own",
+            run_id=header.run_id,
+            remedy="Pass the workflow itself; run(…, resume_run_id=…) and fork(inputs=…) take inputs",
+        )
+    if not isinstance(wf, Workflow):
+        raise _no_workflow(wf)
+    return wf
 
 
 def known(header: RunHeader) -> Workflow[..., Any]:
@@ -63,6 +83,10 @@ def known(header: RunHeader) -> Workflow[..., Any]:
         run_id=header.run_id,
         remedy="Import its module first (--workflows MODULE, DURABLE_WORKFLOWS), or pass the workflow",
     )
+
+
+def _no_workflow(given: object) -> UsageError:
+    return UsageError(f"{given!r} is no workflow", remedy="Mark the function with @workflow")
 
 
 def run_here(call: Coroutine[Any, Any, R], verb: str) -> R:

@@ -17,6 +17,7 @@ from durable_core.errors import (
     RunInterrupted,
     UsageError,
 )
+from durable_core.identity import place
 from durable_core.log import get_logger
 from durable_core.records import FAILED
 
@@ -81,6 +82,7 @@ class Drive:
         grace_s: How long a cancellation waits for `def` bodies; none is left at a deadline.
         keeps_changed: Recorded outputs are used although their steps are called with another input now.
         time_out_ms: The most that one invocation of this process may take, where it has such a limit.
+        begun: How many steps this drive was the first to begin.
         records: What earlier drives recorded and this one has not come to; a step takes its record out.
         counts: Steps of the run by status.
         stopped: Why nothing more may be begun; the first reason stays.
@@ -106,6 +108,7 @@ class Drive:
     time_out_ms: int | None = None
     held: HeldLease = field(init=False)
     log: FilteringBoundLogger = field(init=False)
+    begun: int = 0
     records: dict[str, StepRecord] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     stopped: BaseException | None = None
@@ -181,6 +184,11 @@ class Drive:
             error.run_id = error.run_id or self.run_id
             self.stop(error)
             raise
+
+    def place(self) -> str:
+        """The place, among the steps of the run, of one that is first begun now."""
+        self.begun += 1
+        return place(self.lease.fence, self.begun)
 
     def fenced_by(self, row: StepRecord | Segment | None) -> Fenced:
         """Stops, because a refusal tells that somebody else drives the run."""

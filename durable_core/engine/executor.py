@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, get_args, overload
 
-from durable_core.arguments import check_count, check_number
 from durable_core.clock import Clock, SystemClock, rfc3339
-from durable_core.engine import admission, calls, operations
+from durable_core.engine import admission, calls, looking, operations
 from durable_core.engine.blocking import BlockingExecutor
-from durable_core.engine.drive import Tools
-from durable_core.engine.lease import Renewals
-from durable_core.engine.outputs import StoredOutcomes
 from durable_core.engine.results import RunResult, RunView, StepView, view_of
-from durable_core.engine.running import How, drive_admitted, go_on
+from durable_core.engine.running import How, drive_admitted, go_on, released_on_sigterm
 from durable_core.engine.stopping import Deadline
-from durable_core.engine.threads import BodyThreads
-from durable_core.engine.values import Values
+from durable_core.engine.tools import check_settings, tools_of
 from durable_core.envelope import DEFAULT_CAP
 from durable_core.errors import UsageError
 from durable_core.identity import check_id, new_run_id
-from durable_core.journal.base import RunFilter
 from durable_core.log import ensure_configured
-from durable_core.records import CANCELLED, COMPLETED, ITEM_KIND, JOIN_KIND
+from durable_core.records import CANCELLED, COMPLETED
 from durable_core.store import Store
 from durable_core.store_urls import store_url
 
@@ -76,10 +70,7 @@ class DurableWorkflowExecutor:
         output_cap_bytes: int = DEFAULT_CAP,
         clock: Clock | None = None,
     ) -> None:
-        check_number("lease_s", lease_s, least=0, most=7 * 24 * 3600, above=True)
-        check_count("run_crash_limit", run_crash_limit)
-        check_number("grace_s", grace_s, least=0)
-        check_count("output_cap_bytes", output_cap_bytes)
+        check_settings(lease_s, run_crash_limit, grace_s, output_cap_bytes)
         ensure_configured()  # a wrong setting is refused here, not in the middle of a run
         clock = clock or SystemClock()
         if not isinstance(store, Store):
@@ -87,18 +78,13 @@ class DurableWorkflowExecutor:
 
             store = open_store(store_url(store, db_path, backend), clock)
         self.store: Store = store
-        journal = self.store.journal
-        values = Values(self.store.blobs, self.store.inline_max_bytes, output_cap_bytes)
-        self._tools = Tools(
-            journal=journal,
-            values=values,
-            outcomes=StoredOutcomes(journal, values),
-            clock=clock,
-            renewals=Renewals(journal, clock),
-            threads=BodyThreads(),
-            lease_ms=max(1, round(lease_s * 1000)),
-            grace_s=grace_s,
+        self._tools = tools_of(
+            self.store,
+            clock,
+            lease_s=lease_s,
             run_crash_limit=run_crash_limit,
+            grace_s=grace_s,
+            output_cap_bytes=output_cap_bytes,
         )
 
     # ---- Running ----
@@ -130,6 +116,7 @@ class DurableWorkflowExecutor:
         **inputs: object,
     ) -> RunResult[R]: ...
 
+    @released_on_sigterm
     async def run(
         self,
         wf: Workflow[..., R] | BoundWorkflow[R],
@@ -161,7 +148,7 @@ class DurableWorkflowExecutor:
             RunFailed: The workflow failed, now or earlier.
             RunCancelled: It was cancelled.
             RunBusy: Somebody else drives it.
-            RunInputMismatch: The id belongs to another workflow or other inputs.
+            RunInputMismatch: The id belongs to another workflow, other inputs or another session.
             RunNotFound: There is no run to resume.
             DeadlineReached: The run was left as PENDING, to be resumed.
             UsageError, InputNotSerializable: The call can't be made like this.
@@ -174,6 +161,7 @@ class DurableWorkflowExecutor:
             if run_id not in (None, resume_run_id):
                 raise UsageError("run_id and resume_run_id name different runs", remedy="Give one of them")
             header = await self._header(resume_run_id)
+            admission.check_session(header, session_id)
             given = workflow.checked(named) if named or wf is not workflow else None
             return await go_on(self._tools, header, workflow, given, how, redrive=True)
         named = workflow.checked(named)
@@ -182,6 +170,7 @@ class DurableWorkflowExecutor:
         if mine:
             self._tools.log.info("run_started", run_id=chosen, fence=header.fence, workflow=workflow.name)
             return await drive_admitted(self._tools, admission.Admitted(header), workflow, how)
+        admission.check_session(header, session_id)
         return await go_on(self._tools, header, workflow, named, how, redrive=False)
 
     async def start(
@@ -198,7 +187,7 @@ class DurableWorkflowExecutor:
             The run as it is now.
 
         Raises:
-            RunInputMismatch: The id belongs to another workflow or other inputs.
+            RunInputMismatch: The id belongs to another workflow, other inputs or another session.
             UsageError, InputNotSerializable: The call can't be made like this.
         """
         workflow, named = calls.bound(wf, inputs)
@@ -210,8 +199,10 @@ class DurableWorkflowExecutor:
         )
         if not mine:
             admission.check_same(header, workflow, named)
+            admission.check_session(header, session_id)
         return view_of(header)
 
+    @released_on_sigterm
     async def resume(
         self,
         run_id: str,
@@ -237,7 +228,7 @@ class DurableWorkflowExecutor:
         how = self._how(wait=wait, on_change=on_change, deadline=deadline)
         await self.store.journal.open()
         header = await self._header(run_id)
-        return await go_on(self._tools, header, wf or calls.known(header), None, how, redrive=True)
+        return await go_on(self._tools, header, calls.meant(wf, header), None, how, redrive=True)
 
     def run_sync(self, wf: Workflow[..., R] | BoundWorkflow[R], **options: Any) -> RunResult[R]:
         """`run`, for plain code: same arguments.
@@ -266,6 +257,7 @@ class DurableWorkflowExecutor:
         await self.store.journal.open()
         return view_of(await operations.cancel(self._tools, await self._header(run_id)))
 
+    @released_on_sigterm
     async def skip(self, run_id: str, step_id: str, *, output: object = operations.UNSET) -> StepView:
         """Settles a step by hand that is STARTED or FAILED: the next resume uses the output given here, else
         None.
@@ -283,6 +275,7 @@ class DurableWorkflowExecutor:
         record = await operations.skip(self._tools, header, step_id, output)
         return StepView(record, self._tools.values, self._tools.outcomes)
 
+    @released_on_sigterm
     async def fork(
         self,
         run_id: str,
@@ -312,7 +305,7 @@ class DurableWorkflowExecutor:
         """
         await self.store.journal.open()
         header = await self._header(run_id)
-        workflow = wf or calls.known(header)
+        workflow = calls.meant(wf, header)
         return await operations.fork(
             self._tools,
             workflow,
@@ -351,10 +344,12 @@ class DurableWorkflowExecutor:
             prefix: Only run ids that begin with this.
             before: The last run of the page before.
             limit: The most that are given.
+
+        Raises:
+            UsageError: There is no such status, or `limit` isn't a whole number from 1.
         """
+        wanted = looking.wanted(status=status, workflow=workflow, prefix=prefix, before=before, limit=limit)
         await self.store.journal.open()
-        after = (before.created_at, before.run_id) if before is not None else None
-        wanted = RunFilter(status=status, workflow=workflow, prefix=prefix, before=after, limit=limit)
         return [view_of(header) for header in await self.store.journal.runs(wanted)]
 
     async def steps(self, run_id: str) -> builtins.list[StepView]:
@@ -365,13 +360,8 @@ class DurableWorkflowExecutor:
         """
         await self.store.journal.open()
         header = await self._header(run_id)
-        found = [
-            StepView(record, self._tools.values, self._tools.outcomes)
-            async for page in self.store.journal.steps(run_id)
-            for record in page
-            if record.fence > header.base_fence and record.kind not in (JOIN_KIND, ITEM_KIND)
-        ]
-        return sorted(found, key=lambda view: operations.begun_at(view.record))
+        records = await looking.steps_of(self.store.journal, header)
+        return [StepView(record, self._tools.values, self._tools.outcomes) for record in records]
 
     # ---- The executor itself ----
 

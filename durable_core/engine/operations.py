@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from durable_core.clock import rfc3339
 from durable_core.codec import freeze
-from durable_core.engine import admission
+from durable_core.engine import admission, looking
 from durable_core.engine.asking import ask
-from durable_core.engine.attempts import history_with
 from durable_core.engine.failure import as_json
+from durable_core.engine.step_records import history_with
 from durable_core.errors import (
     CorruptRecord,
     Fenced,
@@ -20,7 +21,7 @@ from durable_core.errors import (
     StepNotFound,
     UsageError,
 )
-from durable_core.identity import new_attempt_id
+from durable_core.identity import new_attempt_id, place, place_of
 from durable_core.journal.base import Departure, Lease, as_seen
 from durable_core.records import (
     ACTIVE,
@@ -31,6 +32,7 @@ from durable_core.records import (
     PENDING,
     SKIPPED,
     STARTED,
+    STEP_KIND,
     RunHeader,
 )
 
@@ -95,15 +97,26 @@ async def skip(tools: Tools, header: RunHeader, step_id: str, output: object) ->
         raise admission.busy(tools, acquired)
     admitted = acquired.header
     lease = Lease(admitted.run_id, admitted.owner or "", admitted.fence, admitted.base_fence)
+    counts = header.counts
     try:
-        return await _skip(tools, lease, step_id, output)
+        skipped = await _skip(tools, lease, step_id, output)
+        counts = await _counted(tools, lease)
+        return skipped
     finally:
         status = FAILED if header.status == FAILED else PENDING
         await ask(
             tools.journal.leave,
             lease,
-            Departure(status=status, due_at_ms=tools.clock.now_ms(), keep_error=True, counts=header.counts),
+            Departure(status=status, due_at_ms=tools.clock.now_ms(), keep_error=True, counts=counts),
         )
+
+
+async def _counted(tools: Tools, lease: Lease) -> str:
+    """The steps by status as they are now: the header has them as of the last time the run was left."""
+    found: Counter[str] = Counter()
+    async for page in tools.journal.replay(lease.run_id):
+        found.update(one.status for one in page if one.fence > lease.base_fence and one.kind != JOIN_KIND)
+    return as_json(dict(sorted(found.items())))
 
 
 async def _skip(tools: Tools, lease: Lease, step_id: str, output: object) -> StepRecord:
@@ -112,11 +125,11 @@ async def _skip(tools: Tools, lease: Lease, step_id: str, output: object) -> Ste
     if seen is None or seen.fence <= lease.base_fence:
         raise StepNotFound("the run has no such step", **where, remedy="See its steps with `durable show`")
     by_hand = seen.status == SKIPPED and seen.details().get("skipped_by_hand")
-    if seen.kind != "step" or not (by_hand or seen.status in (STARTED, FAILED)):
+    if seen.kind != STEP_KIND or not (by_hand or seen.status in (STARTED, FAILED)):
         raise UsageError(f"the step is {seen.status}, and that stands", **where)
     if seen.fence > lease.fence:
         raise Fenced("somebody else drives the run", **where, remedy="Try again once nobody does")
-    attempt_id, now = new_attempt_id(), rfc3339(tools.clock.now_ms())
+    attempt_id, now = new_attempt_id(place_of(seen.attempt_id)), rfc3339(tools.clock.now_ms())
     record = seen._replace(
         status=SKIPPED,
         attempt_id=attempt_id,
@@ -182,9 +195,7 @@ async def fork(
         RunInputMismatch: The new id is taken, or the run is of another workflow.
     """
     admission.check_same(old, workflow, None)
-    records = [record async for page in tools.journal.steps(old.run_id) for record in page]
-    records = [one for one in records if one.fence > old.base_fence and one.kind != JOIN_KIND]
-    records.sort(key=begun_at)
+    records = await looking.steps_of(tools.journal, old)
     last = next((n for n, record in enumerate(records) if record.step_id == from_step), None)
     if from_step is not None and last is None:
         raise StepNotFound("the run has no such step", run_id=old.run_id, step_id=from_step)
@@ -204,9 +215,9 @@ async def fork(
         )
     lease = Lease(new_run_id, header.owner or "", header.fence, header.base_fence)
     try:
-        for record in list(kept):
+        for number, record in enumerate(list(kept), 1):
             try:
-                await _take_over(tools, lease, record)
+                await _take_over(tools, lease, record, place(lease.fence, number))
             except CorruptRecord as error:  # its large output is lost or damaged: that step is run anew
                 kept.remove(record)
                 left.append(record.step_id)
@@ -220,8 +231,8 @@ async def fork(
     return ForkPlan(new_run_id, [record.step_id for record in kept], left)
 
 
-async def _take_over(tools: Tools, lease: Lease, record: StepRecord) -> None:
-    attempt_id = new_attempt_id()
+async def _take_over(tools: Tools, lease: Lease, record: StepRecord, place: str) -> None:
+    attempt_id = new_attempt_id(place)
     if record.output_hash is not None:  # a damaged output is not carried on
         await tools.values.load(
             record.codec, record.output_data, record.output_ref, record.output_size, record.output_hash
@@ -239,10 +250,3 @@ async def _take_over(tools: Tools, lease: Lease, record: StepRecord) -> None:
     reply = await ask(tools.journal.put, copied, None, lease)
     if not reply.ok and (reply.row is None or reply.row.attempt_id != attempt_id):
         raise Fenced("somebody else drives the new run", run_id=lease.run_id, step_id=record.step_id)
-
-
-def begun_at(record: StepRecord) -> tuple[str, int]:
-    """Sorts records by when they were first begun."""
-    history = record.history()
-    first = history[0].get("started_at") if history else None
-    return str(first or record.started_at or ""), record.step_index

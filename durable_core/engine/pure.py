@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 from durable_core.clock import rfc3339
 from durable_core.current import StepInfo, here
 from durable_core.engine import bodies
-from durable_core.engine.attempts import NOTHING, committed, failed, next_attempt
+from durable_core.engine.attempts import NOTHING
 from durable_core.engine.failure import described
+from durable_core.engine.step_records import committed, failed, next_attempt
 from durable_core.errors import NotSerializable
 from durable_core.journal.base import as_seen
 from durable_core.retry import RetryLater
 
 if TYPE_CHECKING:
-    from durable_core.engine.attempts import Attempts, Call
+    from durable_core.engine.attempts import Attempts
+    from durable_core.engine.step_records import Call
     from durable_core.records import StepRecord
 
 

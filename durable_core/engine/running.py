@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from durable_core.engine import admission
 from durable_core.engine.asking import ask
@@ -15,10 +16,13 @@ from durable_core.errors import DeadlineReached, Fenced, HandOver, RunBusy, RunC
 from durable_core.records import CANCELLED, COMPLETED, FAILED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from durable_core.engine.drive import Tools
     from durable_core.records import RunHeader
     from durable_core.workflow import Workflow
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 _POLL_S: Final = 0.2
@@ -36,6 +40,24 @@ class How(NamedTuple):
     wait: bool
     keeps_changed: bool
     deadline: Deadline | None
+
+
+def released_on_sigterm(
+    operation: Callable[P, Coroutine[Any, Any, R]],
+) -> Callable[P, Coroutine[Any, Any, R]]:
+    """An operation that drives a run: SIGTERM cancels it, and ends the process once the run is released."""
+
+    @functools.wraps(operation)
+    async def watched(*args: P.args, **kwargs: P.kwargs) -> R:
+        with until_terminated() as terminated:
+            try:
+                return await operation(*args, **kwargs)
+            except (RunInterrupted, asyncio.CancelledError):
+                if terminated.is_set():
+                    raise SystemExit(128 + signal.SIGTERM) from None
+                raise
+
+    return watched
 
 
 async def go_on(
@@ -99,27 +121,21 @@ async def drive_admitted(
 
     Raises:
         RunFailed, RunCancelled, DeadlineReached: As they say.
-        SystemExit: SIGTERM came; the run was released.
     """
     run_id = admitted.header.run_id
-    with until_terminated() as terminated:
-        try:
-            ended, output = await drive(
-                tools, admitted, workflow, keeps_changed=how.keeps_changed, deadline=how.deadline
-            )
-        except Fenced:
-            now = await tools.journal.header(run_id)
-            if now is not None and now.status == CANCELLED:
-                raise RunCancelled("the run was cancelled", run_id=run_id) from None
-            raise
-        except HandOver:
-            raise DeadlineReached(
-                "the deadline came before the end",
-                run_id=run_id,
-                remedy="Resume it: it goes on where it stopped",
-            ) from None
-        except (RunInterrupted, asyncio.CancelledError):
-            if terminated.is_set():
-                raise SystemExit(128 + signal.SIGTERM) from None
-            raise
+    try:
+        ended, output = await drive(
+            tools, admitted, workflow, keeps_changed=how.keeps_changed, deadline=how.deadline
+        )
+    except Fenced:
+        now = await tools.journal.header(run_id)
+        if now is not None and now.status == CANCELLED:
+            raise RunCancelled("the run was cancelled", run_id=run_id) from None
+        raise
+    except HandOver:
+        raise DeadlineReached(
+            "the deadline came before the end",
+            run_id=run_id,
+            remedy="Resume it: it goes on where it stopped",
+        ) from None
     return RunResult(run_id, ended.status, output, counts_of(ended))

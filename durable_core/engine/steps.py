@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, Final
 from durable_core.codec import decode
 from durable_core.current import StepInfo, here
 from durable_core.engine import bodies, branches
-from durable_core.engine.attempts import NOTHING, Attempts, Call, is_suspect, known, next_attempt, skipped
+from durable_core.engine.attempts import NOTHING, Attempts
 from durable_core.engine.batch import Batch
 from durable_core.engine.branches import JOIN
 from durable_core.engine.failure import replayed
 from durable_core.engine.pure import run_pure
+from durable_core.engine.step_records import Call, is_suspect, known, next_attempt, skipped
 from durable_core.errors import (
     CorruptRecord,
     DurableError,
@@ -41,6 +42,7 @@ from durable_core.records import (
     MAP_KIND,
     SKIPPED,
     STARTED,
+    STEP_KIND,
     STEP_STATUSES,
     StepRecord,
 )
@@ -180,7 +182,13 @@ class Steps:
             error.run_id = self.run_id
             raise
         seen = drive.records.pop(step_id, None)
-        if seen is not None and seen.status == COMMITTED and seen.input_hash == hashed and drive.owns(seen):
+        if (
+            seen is not None
+            and seen.status == COMMITTED
+            and seen.input_hash == hashed
+            and seen.kind == STEP_KIND
+            and drive.owns(seen)
+        ):
             now = time.perf_counter()
             if now - self._turn_at > LOOP_TURN_EVERY_S:
                 self._turn_at = now

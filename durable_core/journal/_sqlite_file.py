@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
+import threading
 import time
 from contextlib import closing
+from contextvars import ContextVar
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from durable_core.clock import SystemClock, rfc3339
 from durable_core.errors import (
@@ -23,12 +26,13 @@ from durable_core.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 SCHEMA_VERSION: Final = 2
 BUSY_LIMIT_S: Final = 30.0
 BUSY_PAUSE_S: Final = 0.0005
-_GIVE_ACCESS: Final = (
+GIVE_ACCESS: Final = (
     "Give this user write access to the file and its folder, or name another store (--store, DURABLE_STORE)"
 )
 _OUR_NAMES: Final = (
@@ -82,14 +86,37 @@ def is_busy(error: sqlite3.Error) -> bool:
     return primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
 
+_called_off: ContextVar[threading.Event | None] = ContextVar("called_off", default=None)
+
+
+async def in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Runs blocking work in a thread, where `until_free` stops waiting once the caller is cancelled.
+
+    An event loop that ends waits for its threads: one that waited on would hold up a process that is asked to
+    stop.
+    """
+    called_off = threading.Event()
+    token = _called_off.set(called_off)
+    try:
+        return await asyncio.to_thread(work, *args, **kwargs)
+    except asyncio.CancelledError:
+        called_off.set()
+        raise
+    finally:
+        _called_off.reset(token)
+
+
 def until_free(attempt: Callable[[], T], path: Path, *, limit_s: float = BUSY_LIMIT_S) -> T:
     """Repeats what a busy file refuses, for blocking callers.
 
     Raises:
-        JournalUnavailable: The file stayed busy for `limit_s`.
+        JournalUnavailable: The file stayed busy for `limit_s`, or nobody waits any more (see `in_thread`).
     """
     until = time.monotonic() + limit_s
+    called_off = _called_off.get()
     while True:
+        if called_off is not None and called_off.is_set():
+            raise JournalUnavailable(f"nobody waits for {path} any more")
         try:
             return attempt()
         except sqlite3.Error as error:
@@ -130,7 +157,7 @@ def translated(error: sqlite3.Error, path: Path) -> DurableError:
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return StoreMisconfigured(
             f"{path} can't be written: {error}",
-            remedy=_GIVE_ACCESS,
+            remedy=GIVE_ACCESS,
         )
     if code == sqlite3.SQLITE_CANTOPEN:
         return StoreMisconfigured(
@@ -169,19 +196,19 @@ def prepare(path: Path, limit_s: float = BUSY_LIMIT_S, *, create: bool = True) -
         JournalUnavailable: It is locked, or the disk is full.
     """
     if not create and not path.exists():
-        raise _no_store(path)
+        raise no_store(path)
     _check_place(path)
     with closing(until_free(lambda: connect(path), path, limit_s=limit_s)) as connection:
         # Before the log is switched on: a file of another program stays as it was.
-        version = until_free(lambda: _version(connection, path), path, limit_s=limit_s)
+        version = until_free(lambda: schema_version(connection, path), path, limit_s=limit_s)
         if version == 0 and not create:
-            raise _no_store(path)
+            raise no_store(path)
         until_free(lambda: _use_wal(connection, path), path, limit_s=limit_s)
         if version != SCHEMA_VERSION:
             until_free(lambda: _migrate(connection, path), path, limit_s=limit_s)
 
 
-def _no_store(path: Path) -> StoreNotFound:
+def no_store(path: Path) -> StoreNotFound:
     return StoreNotFound(
         f"there is no store in {path}",
         remedy="Name the one that runs were started with: --store, DURABLE_STORE",
@@ -207,7 +234,7 @@ def _check_place(path: Path) -> None:
     if not writable or not os.access(folder, os.W_OK):
         raise StoreMisconfigured(
             f"{path} can't be written by this user, or its folder can't",
-            remedy=_GIVE_ACCESS,
+            remedy=GIVE_ACCESS,
         )
 
 
@@ -234,7 +261,7 @@ def _use_wal(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _version(connection: sqlite3.Connection, path: Path) -> int:
+def schema_version(connection: sqlite3.Connection, path: Path) -> int:
     """The version of our schema in the file; 0 where there is none yet.
 
     Raises:
@@ -266,7 +293,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     """Applies what is missing, in one transaction: of several processes that open a new file, one does it."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        version = _version(connection, path)
+        version = schema_version(connection, path)
         if version == 0:
             connection.execute(
                 "CREATE TABLE schema_version (version INTEGER NOT NULL PRIMARY KEY, applied_at TEXT NOT NULL)"

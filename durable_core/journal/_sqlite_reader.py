@@ -9,6 +9,7 @@ from durable_core.errors import JournalUnavailable
 from durable_core.forking import restart_in_children
 from durable_core.journal._sqlite_below import SEGMENT_RANGE
 from durable_core.journal._sqlite_file import connect, gone, identity_of, until_free
+from durable_core.journal._sqlite_looking import look, may_only_be_read
 from durable_core.journal.base import SegmentReader
 from durable_core.records import Segment
 
@@ -63,6 +64,12 @@ class SqliteReader(SegmentReader):
             if self._file is None or identity_of(self._path) != self._file:
                 raise gone(self._path)  # SQLite would read what is no more there, or make an empty file
             if self._connection is None:
+                if may_only_be_read(self._path):
+                    return look(
+                        self._path,
+                        lambda of: of.execute(SEGMENT_RANGE, values).fetchall(),
+                        self._busy_limit_s,
+                    )
                 self._connection = connect(self._path)
             return self._connection.execute(SEGMENT_RANGE, values).fetchall()
 

@@ -57,7 +57,15 @@ class Writer:
         self._waiting = False  # a thread is using the connection, waiting for a busy file
         self._turn_at = 0.0
 
-    async def write(self, op: Callable[..., Any], args: tuple[Any, ...], *, full: bool, alone: bool) -> Any:
+    async def write(
+        self,
+        op: Callable[..., Any],
+        args: tuple[Any, ...],
+        *,
+        full: bool,
+        alone: bool,
+        recallable: bool = False,
+    ) -> Any:
         """Makes one write durable, alone or with what else was asked for.
 
         Args:
@@ -65,6 +73,9 @@ class Writer:
             args: What `op` takes after the cursor.
             full: Whether the write must survive a power cut; else only the death of the process.
             alone: Whether no other step could share the write.
+            recallable: Whether a write that waits for its turn is dropped when its caller is cancelled. Once
+                the caller is told of that, the write has been made or never will be. Others are made all the
+                same.
 
         Raises:
             JournalUnavailable, StoreMisconfigured, CorruptRecord: The file could not be written.
@@ -82,9 +93,11 @@ class Writer:
                 except sqlite3.Error as error:
                     if not is_busy(error):
                         raise translated(error, self._path) from error
-        return await self._share(op, args, full)
+        return await self._share(op, args, full, recallable)
 
-    async def _share(self, op: Callable[..., Any], args: tuple[Any, ...], full: bool) -> Any:
+    async def _share(
+        self, op: Callable[..., Any], args: tuple[Any, ...], full: bool, recallable: bool
+    ) -> Any:
         loop = asyncio.get_running_loop()
         if (
             loop is not self._loop
@@ -94,8 +107,13 @@ class Writer:
         self._asked.append(Asked(op, args, full, reply))
         if len(self._asked) == 1 and not self._waiting:
             loop.call_soon(self._flush)
-        # Shielded: a caller that is cancelled goes, its write is made all the same.
-        return await asyncio.shield(reply)
+        if not recallable:  # shielded: a caller that is cancelled goes, its write is made all the same
+            return await asyncio.shield(reply)
+        try:
+            return await reply
+        except asyncio.CancelledError:
+            with self.lock:  # whatever is being written is written; from now on this isn't
+                raise
 
     def _flush(self) -> None:
         if self._waiting or not self._asked:
@@ -115,7 +133,10 @@ class Writer:
             self._set_durability(any(asked.full for asked in group))
             self._cursor.execute("BEGIN IMMEDIATE")
             try:
-                replies = [asked.op(self._cursor, *asked.args) for asked in group]
+                replies = [
+                    None if asked.reply.cancelled() else asked.op(self._cursor, *asked.args)
+                    for asked in group
+                ]
                 self._cursor.execute("COMMIT")
             finally:
                 if self.connection.in_transaction:
@@ -156,9 +177,9 @@ class Writer:
         working.add_done_callback(done)
 
     def _transact_when_free(self, group: list[Asked]) -> list[Any]:
-        """In a thread: the whole transaction, as soon as the file is free."""
+        """In a thread: the whole transaction, as soon as the file is free, if anybody still wants it."""
         until = time.monotonic() + self._busy_limit_s
-        while True:
+        while not all(asked.reply.cancelled() for asked in group):
             try:
                 return self._transact(group)
             except sqlite3.Error as error:
@@ -169,6 +190,7 @@ class Writer:
             time.sleep(
                 BUSY_PAUSE_S * (0.5 + random.random())
             )  # drawn anew, so that two waiters don't keep step
+        return [None] * len(group)
 
 
 def _answer(group: list[Asked], replies: list[Any]) -> None:

@@ -182,7 +182,8 @@ class Journal(ABC):
         `base_fence`.
 
         A header with an owner is acquired in the same write, and due at the end of its lease. Refused: the
-        header in the way; own if it has my owner, or, created without one, my `created_by`.
+        header in the way; own if it has my owner, or, created without one, my `created_by`. Cancelled, it
+        waits for a busy store no longer, but ends only when the write has been made or never will be.
         """
 
     @abstractmethod
@@ -198,7 +199,7 @@ class Journal(ABC):
 
         Requires the fence as seen, one of the statuses, and a lease that is over - or, instead of the lease,
         that the owner still is the one who is dead for certain. The run is due at the end of the lease, as
-        after each renewal. Refused: the header as it is; own if it has my owner.
+        after each renewal. Refused: the header as it is; own if it has my owner. Cancelled, as `create`.
         """
 
     @abstractmethod

@@ -8,7 +8,6 @@ means that the step was never begun.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from dataclasses import replace
 from functools import partial
@@ -18,8 +17,17 @@ from weakref import WeakSet
 from durable_core.clock import Clock, SystemClock, rfc3339
 from durable_core.forking import restart_in_children
 from durable_core.journal import _sqlite_verbs as verbs
-from durable_core.journal._sqlite_file import BUSY_LIMIT_S, connect, gone, identity_of, prepare, until_free
+from durable_core.journal._sqlite_file import (
+    BUSY_LIMIT_S,
+    connect,
+    gone,
+    identity_of,
+    in_thread,
+    prepare,
+    until_free,
+)
 from durable_core.journal._sqlite_logs import PAGE_ROWS, SqliteLogs
+from durable_core.journal._sqlite_looking import check_readable, look, may_only_be_read, not_writable
 from durable_core.journal._sqlite_writer import Writer
 from durable_core.journal.base import Claim, Departure, Lease, Renewer, RunFilter
 from durable_core.records import ACTIVE, COMMITTED, STARTED, Reply, RunHeader, Seen, StepRecord
@@ -40,7 +48,8 @@ class SqliteJournal(SqliteLogs):
     """A journal in one file, shared by any number of processes of one machine.
 
     Args:
-        path: The file; made when it isn't there. Its folder must be.
+        path: The file; made when it isn't there. Its folder must be. One that this user may only read can be
+            looked at.
         clock: What leases are judged by.
         busy_limit_s: How long to wait for a file that another program has locked.
     """
@@ -66,10 +75,11 @@ class SqliteJournal(SqliteLogs):
     async def create(self, header: RunHeader, lease_ms: int = 0) -> Reply[RunHeader]:
         """One INSERT, or an UPDATE of the tombstone that it follows."""
         if header.owner is None:
-            return await self.write_checked(verbs.create, replace(header, lease_until_ms=0))
-        until_ms = self.clock.now_ms() + lease_ms
-        held = replace(header, lease_until_ms=until_ms, due_at_ms=until_ms)
-        return await self.write_checked(verbs.create, held)
+            held = replace(header, lease_until_ms=0)
+        else:
+            until_ms = self.clock.now_ms() + lease_ms
+            held = replace(header, lease_until_ms=until_ms, due_at_ms=until_ms)
+        return await self.write_checked(verbs.create, held, recallable=True)
 
     async def acquire(
         self,
@@ -81,7 +91,7 @@ class SqliteJournal(SqliteLogs):
     ) -> Reply[RunHeader]:
         """One UPDATE."""
         return await self.write_checked(
-            verbs.acquire, seen, claim, tuple(statuses), dead_owner, self.clock.now_ms()
+            verbs.acquire, seen, claim, tuple(statuses), dead_owner, self.clock.now_ms(), recallable=True
         )
 
     async def leave(
@@ -182,9 +192,9 @@ class SqliteJournal(SqliteLogs):
     # ---- The store ----
 
     async def open(self, *, create: bool = True) -> None:
-        """Makes or migrates the schema, once per process."""
+        """Makes or migrates the schema, once per process; of a file that may only be read, looks at it."""
         if not self._ready:
-            await asyncio.to_thread(self._open, create=create)
+            await in_thread(self._open, create=create)
 
     async def close(self) -> None:
         """Closes the connections of all threads; only when nothing is being written."""
@@ -227,48 +237,68 @@ class SqliteJournal(SqliteLogs):
     def _open(self, *, create: bool = True) -> None:
         with self._lock:
             if not self._ready:
+                if may_only_be_read(self.path):  # asked again at each use: rights may be given meanwhile
+                    check_readable(self.path, self.busy_limit_s, create=create)
+                    return
                 prepare(self.path, self.busy_limit_s, create=create)
                 self._file = identity_of(self.path)
                 self._ready = True
 
     def write(
-        self, verb: Callable[..., Any], args: tuple[Any, ...], *, full: bool, alone: bool
+        self,
+        verb: Callable[..., Any],
+        args: tuple[Any, ...],
+        *,
+        full: bool,
+        alone: bool,
+        recallable: bool = False,
     ) -> Coroutine[Any, Any, Any]:
         """By the writer of this thread."""
         writer: Writer | None = getattr(self._of_thread, "writer", None)
         write = writer.write if writer is not None else self._write_first
-        return write(verb, args, full=full, alone=alone)
+        return write(verb, args, full=full, alone=alone, recallable=recallable)
 
     async def _write_first(
-        self, verb: Callable[..., Any], args: tuple[Any, ...], *, full: bool, alone: bool
+        self, verb: Callable[..., Any], args: tuple[Any, ...], *, full: bool, alone: bool, recallable: bool
     ) -> Any:
-        writer = await asyncio.to_thread(self._new_writer)
-        self._of_thread.writer = self._writers[threading.get_ident()] = writer
-        return await writer.write(verb, args, full=full, alone=alone)
+        writer = self._of_thread.writer = await in_thread(self._writer_of, threading.get_ident())
+        return await writer.write(verb, args, full=full, alone=alone, recallable=recallable)
 
-    def _new_writer(self) -> Writer:
+    def _writer_of(self, thread: int) -> Writer:
+        """Made for a thread, or left to it by a call that was cancelled, or by a thread that has ended."""
         self._open()
         limit_s = self.busy_limit_s
         with self._lock:
-            return until_free(lambda: Writer(self.path, limit_s), self.path, limit_s=limit_s)
+            if not self._ready:
+                raise not_writable(self.path)
+            if thread not in self._writers:
+                made = until_free(lambda: Writer(self.path, limit_s), self.path, limit_s=limit_s)
+                self._writers[thread] = made
+            return self._writers[thread]
 
     async def write_checked(
-        self, verb: Callable[..., Reply[T]], *args: Any, alone: bool | None = None
+        self,
+        verb: Callable[..., Reply[T]],
+        *args: Any,
+        alone: bool | None = None,
+        recallable: bool = False,
     ) -> Reply[T]:
         """By the writer of this thread, synced; of headers and whatever else isn't written once a step."""
         if self._ready and identity_of(self.path) != self._file:
             raise gone(self.path)  # SQLite itself would go on with what is no more there
         alone = self.live == 0 if alone is None else alone
-        reply: Reply[T] = await self.write(verb, args, full=True, alone=alone)
+        reply: Reply[T] = await self.write(verb, args, full=True, alone=alone, recallable=recallable)
         return reply
 
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """In a thread."""
-        return await asyncio.to_thread(self._read_now, query)
+        return await in_thread(self._read_now, query)
 
     def _read_now(self, query: Callable[[sqlite3.Connection], T]) -> T:
         self._open()
         with self._lock:
+            if not self._ready:
+                return look(self.path, query, self.busy_limit_s)
             if self._reader is None:
                 self._reader = until_free(lambda: connect(self.path), self.path, limit_s=self.busy_limit_s)
             reader = self._reader

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from durable_core.clock import SystemClock, rfc3339
 from durable_core.codec import encode
 from durable_core.envelope import seal
-from durable_core.identity import KeyMaker, input_hash, new_attempt_id
+from durable_core.identity import KeyMaker, input_hash, new_attempt_id, place
 from durable_core.records import COMMITTED, PENDING, StepRecord
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def committed(run_id: str, step_name: str, outputs: Sequence[str]) -> Iterator[S
         sealed = seal(encode(output))
         yield StepRecord(
             run_id, step_id, index, COMMITTED, hashed, sealed.output_hash, sealed.data, None, sealed.codec,
-            at, at, keys.key(index, hashed), 1, 0, new_attempt_id(), 1, output_size=sealed.size,
+            at, at, keys.key(index, hashed), 1, 0, new_attempt_id(place(1, index + 1)), 1,
+            output_size=sealed.size,
         )  # fmt: skip
 
 

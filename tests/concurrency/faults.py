@@ -51,9 +51,9 @@ FAULTS = (
     ),
     Fault(
         "header-refusal-taken-for-the-record",
-        "engine/steps.py",
-        "            if as_seen(reply.row) == as_seen(seen):  # refused for the header, not for the record\n"
-        "                raise drive.fenced_by(reply.row)\n",
+        "engine/attempts.py",
+        "        if as_seen(row) == as_seen(seen):  # refused for the header, not for the record\n"
+        "            raise drive.fenced_by(row)\n",
         "",
     ),
     Fault(
@@ -196,7 +196,7 @@ FAULTS = (
     ),
     Fault(
         "doubt-is-not-handed-on",
-        "engine/attempts.py",
+        "engine/step_records.py",
         'kept["unsure"] = True',
         "pass",
         scenario="at_most_once, stray",
@@ -204,7 +204,7 @@ FAULTS = (
     ),
     Fault(
         "replaced-attempt-takes-a-new-key",
-        "engine/attempts.py",
+        "engine/step_records.py",
         "None, seen.idempotency_key, seen.attempt + 1,",
         "None, attempt_id, seen.attempt + 1,",
     ),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from durable_core import DurableWorkflowExecutor
+from durable_core.engine.drive import Tools
 from durable_core.engine.lease import HeldLease, Renewals
 from durable_core.testing.fake_clock import FakeClock
 from tests.concurrency.traces import brief
@@ -51,6 +52,7 @@ class Process:
     name: str
     world: World
     executor: DurableWorkflowExecutor = field(init=False)
+    tools: Tools = field(init=False)
     clock: FakeClock = field(default_factory=FakeClock)
     task: asyncio.Task[None] | None = None
     alive: bool = True
@@ -88,7 +90,7 @@ def who_name() -> str:
 def simulated() -> Iterator[None]:
     """Inside, ids are counted and processes are simulated."""
 
-    def new_id() -> str:
+    def new_id(_: str = "") -> str:
         return here().new_id()
 
     def is_dead(owner_process: str | None) -> bool:
@@ -97,8 +99,9 @@ def simulated() -> Iterator[None]:
     with ExitStack() as patches:
         for module, names in {
             "admission": {"new_owner": new_id, "this_process": who_name, "is_dead": is_dead},
-            "attempts": {"new_attempt_id": new_id},
+            "step_records": {"new_attempt_id": new_id},
             "operations": {"new_attempt_id": new_id},
+            "branches": {"new_attempt_id": new_id},
             "drive": {"get_logger": lambda _: Quiet()},
         }.items():
             for name, stand_in in names.items():

@@ -247,7 +247,7 @@ async def _zombie(process: Process) -> None:
     )
     process.fence = header.fence
     try:
-        await drive(process.executor._tools, Admitted(header), pure_first)
+        await drive(process.tools, Admitted(header), pure_first)
     except (Fenced, JournalUnavailable):
         return
 

@@ -11,11 +11,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from durable_core import DurableWorkflowExecutor
 from durable_core.blobs.memory import MemoryBlobs
+from durable_core.engine.drive import Tools
+from durable_core.engine.executor import DEFAULT_GRACE_S
+from durable_core.engine.tools import tools_of
+from durable_core.envelope import DEFAULT_CAP
 from durable_core.errors import JournalUnavailable
 from durable_core.journal.memory import MemoryJournal
 from durable_core.records import ENDED, FAILED, RunHeader, StepRecord
@@ -64,6 +68,13 @@ class Scenario:
         )
 
 
+class _Executor(DurableWorkflowExecutor):
+    """An executor whose tools are made outside."""
+
+    def __init__(self, store: Store, tools: Tools) -> None:
+        self.store, self._tools = store, tools
+
+
 class World:
     """One execution.
 
@@ -105,15 +116,17 @@ class World:
         """Adds a process that does this."""
         process = Process(name, self)
         journal = ScheduledJournal(self.journal, self.gate)
-        executor = DurableWorkflowExecutor(
-            Store("memory://", journal, self.blobs),
+        store = Store("memory://", journal, self.blobs)
+        process.tools = tools_of(
+            store,
+            process.clock,
             lease_s=LEASE_S,
-            clock=process.clock,
             run_crash_limit=100,
+            grace_s=DEFAULT_GRACE_S,
+            output_cap_bytes=DEFAULT_CAP,
+            renewals=ScheduledRenewals(journal, process.clock),
         )
-        renewals = ScheduledRenewals(journal, process.clock)
-        executor._tools = replace(executor._tools, renewals=renewals)
-        process.executor = executor
+        process.executor = _Executor(store, process.tools)
         token = who.set(process)
         process.task = self.loop.create_task(does(process), name=name)
         who.reset(token)

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from durable_core.journal.base import Claim, Departure, Journal, Lease
 from durable_core.journal.memory import MemoryJournal
 from durable_core.journal.sqlite import SqliteJournal
 from durable_core.records import ACTIVE, Reply, RunHeader, Seen, StepRecord
-from durable_core.stores import Store
+from durable_core.store import Store
 
 
 class Unreliable(Journal):
@@ -292,3 +293,37 @@ async def test_an_outage_is_no_crash_however_often_it_comes(
     assert result.output == OUTPUT
     (first, *_) = await executor.steps("r1")
     assert first.record.crashes == 0
+
+
+@pytest.mark.parametrize("verb", ["create", "acquire"])
+async def test_a_call_that_is_cancelled_while_it_acquires_gives_the_run_back(verb: str) -> None:
+    applied = asyncio.Event()
+
+    class Slow(MemoryJournal):
+        async def create(self, header: RunHeader, lease_ms: int = 0) -> Reply[RunHeader]:
+            return await self.late("create", await super().create(header, lease_ms))
+
+        async def acquire(self, seen: RunHeader, claim: Claim, **options: Any) -> Reply[RunHeader]:
+            return await self.late("acquire", await super().acquire(seen, claim, **options))
+
+        async def late(self, of: str, reply: Reply[RunHeader]) -> Reply[RunHeader]:
+            if of == verb and not applied.is_set():
+                applied.set()
+                await asyncio.sleep(3600)
+            return reply
+
+    @workflow(name="given_back")
+    async def wf(ctx: Context) -> int:
+        return 1
+
+    executor = DurableWorkflowExecutor(Store("slow", Slow(), MemoryBlobs()))
+    if verb == "acquire":
+        await executor.start(wf, run_id="r1")
+    running = asyncio.ensure_future(executor.run(wf, run_id="r1"))
+    await applied.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    left = await executor.get("r1")
+    assert (left.status, left.owner_process, left.crashes) == ("PENDING", None, 0)
+    assert (await executor.run(wf, run_id="r1")).output == 1

@@ -29,6 +29,8 @@ from durable_core.identity import (
     new_attempt_id,
     new_owner,
     new_run_id,
+    place,
+    place_of,
 )
 from tests.odd_values import ODD_VALUES
 
@@ -90,9 +92,22 @@ def test_a_made_run_id_tells_workflow_and_time_is_unique_and_valid_however_long_
     )
 
 
-@pytest.mark.parametrize("make", [new_owner, new_attempt_id])
+@pytest.mark.parametrize("make", [new_owner, lambda: new_attempt_id(place(1, 1))])
 def test_random_names_are_never_the_same_twice(make: Callable[[], str]) -> None:
     assert len({make() for _ in range(1000)}) == 1000
+
+
+def test_attempt_ids_sort_as_the_steps_were_first_begun() -> None:
+    begun = [(fence, number) for fence in (1, 2, 10, 300) for number in (1, 2, 9, 10, 11, 99, 100, 4096)]
+    made = [new_attempt_id(place(fence, number)) for fence, number in begun]
+    assert sorted(made) == made
+    again = [new_attempt_id(place_of(attempt_id)) for attempt_id in made]
+    assert [place_of(attempt_id) for attempt_id in again] == [place_of(attempt_id) for attempt_id in made]
+    assert set(again).isdisjoint(made)
+
+
+def test_an_attempt_id_is_of_one_length_however_far_a_run_has_come() -> None:
+    assert {len(new_attempt_id(place(10**power, 10**power))) for power in range(12)} == {20}
 
 
 # ---- Input hashes ----

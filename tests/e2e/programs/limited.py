@@ -26,11 +26,8 @@ async def pages(ctx: Context, folder: str, count: int, size: int) -> int:
 
 def main(db: str, run_id: str, folder: str, count: int, size: int, limit: str, room_bytes: int = 0) -> int:
     """Runs as somebody without rights (`nobody`), or with files of at most `room_bytes` (`room`)."""
-    if limit == "nobody" and os.geteuid() == 0:
-        _warm_up()
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
+    if limit == "nobody":
+        become_nobody()
     if limit == "room":
         resource.setrlimit(resource.RLIMIT_FSIZE, (room_bytes, room_bytes))
 
@@ -39,6 +36,15 @@ def main(db: str, run_id: str, folder: str, count: int, size: int, limit: str, r
             return (await executor.run(pages, run_id=run_id, folder=folder, count=count, size=size)).output
 
     return asyncio.run(reported(folder, run()))
+
+
+def become_nobody() -> None:
+    """From now on this process has no rights beyond those of everybody."""
+    if os.geteuid() == 0:
+        _warm_up()
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
 
 
 def _warm_up() -> None:

@@ -1,0 +1,60 @@
+"""Looking at runs: which are listed, and a run's steps in their order. Nothing is written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from durable_core.arguments import check_count
+from durable_core.errors import UsageError
+from durable_core.identity import PLACE_CHARS
+from durable_core.journal.base import RunFilter
+from durable_core.records import ITEM_KIND, JOIN_KIND, LISTED
+
+if TYPE_CHECKING:
+    from durable_core.engine.results import RunView
+    from durable_core.journal.base import Journal
+    from durable_core.records import RunHeader, StepRecord
+
+
+def wanted(
+    *, status: str | None, workflow: str | None, prefix: str | None, before: RunView | None, limit: int
+) -> RunFilter:
+    """Which runs are to be listed.
+
+    Raises:
+        UsageError: There is no such status, `limit` isn't from 1, or a name can't be one.
+    """
+    if status is not None and status not in LISTED:
+        raise UsageError(
+            f"status={status!r} is no status of a run", remedy=f"Use one of: {', '.join(LISTED)}"
+        )
+    if prefix is not None:
+        _check_prefix(prefix)
+    check_count("limit", limit)
+    after = (before.created_at, before.run_id) if before is not None else None
+    return RunFilter(status=status, workflow=workflow, prefix=prefix, before=after, limit=limit)
+
+
+def _check_prefix(prefix: object) -> None:
+    if not isinstance(prefix, str) or not prefix.isascii():
+        raise UsageError(f"prefix={prefix!r} can't be the beginning of a run id")
+
+
+async def steps_of(journal: Journal, header: RunHeader) -> list[StepRecord]:
+    """The steps of this life of a run, in the order in which they were first begun."""
+    found = [
+        record
+        async for page in journal.steps(header.run_id)
+        for record in page
+        if record.fence > header.base_fence and record.kind not in (JOIN_KIND, ITEM_KIND)
+    ]
+    return sorted(found, key=begun)
+
+
+def begun(record: StepRecord) -> tuple[str, str, str]:
+    """Sorts steps, damaged ones too, by when they were first begun.
+
+    The attempt's place tells, whichever attempt it is. Times don't: many steps share one, and clocks step
+    back.
+    """
+    return str(record.attempt_id)[:PLACE_CHARS], str(record.started_at), str(record.step_id)
