@@ -686,7 +686,7 @@ async def test_a_step_in_flight_at_a_deadline_that_commits_in_time_is_kept(place
 
     executor = place.executor()
     with pytest.raises(DeadlineReached) as caught:
-        await executor.run(wf, run_id="r1", deadline=timedelta(seconds=0.5))
+        await executor.run(wf, run_id="r1", deadline=timedelta(seconds=1.5))
     assert caught.value.retryable
     assert await statuses(executor, "r1") == {"work": "COMMITTED"}
     view = await executor.get("r1")
@@ -716,7 +716,7 @@ async def test_a_step_in_flight_at_a_deadline_that_does_not_commit_is_interrupte
 
     executor = place.executor()
     with pytest.raises(DeadlineReached):
-        await executor.run(wf, run_id="r1", deadline=datetime.now(UTC) + timedelta(seconds=0.1))
+        await executor.run(wf, run_id="r1", deadline=datetime.now(UTC) + timedelta(seconds=1))
     record = (await executor.steps("r1"))[0].record
     assert (record.status, record.details()["interrupted"]) == ("STARTED", True)
     assert (await executor.resume("r1", wf)).output == "done"
@@ -736,7 +736,7 @@ async def test_a_deadline_ends_a_wait_for_a_retry(place: Place) -> None:
     executor = place.executor()
     async with asyncio.timeout(10):
         with pytest.raises(DeadlineReached):
-            await executor.run(wf, run_id="r1", deadline=timedelta(seconds=0.1))
+            await executor.run(wf, run_id="r1", deadline=timedelta(seconds=1))
     record = (await executor.steps("r1"))[0].record
     assert (record.status, record.error_info()["type"]) == ("STARTED", "ValueError")
     assert "interrupted" not in record.details()

@@ -316,7 +316,7 @@ async def test_a_def_workflow_leaves_at_its_deadline_and_goes_on(place: Place) -
 
     executor = place.executor()
     with pytest.raises(DeadlineReached):
-        await executor.run(wf, run_id="r1", deadline=timedelta(seconds=0.1))
+        await executor.run(wf, run_id="r1", deadline=timedelta(seconds=1))
     assert (await executor.resume("r1", wf)).output == "done"
     assert (await executor.steps("r1"))[0].record.crashes == 0
 
