@@ -686,7 +686,7 @@ async def test_a_step_in_flight_at_a_deadline_that_commits_in_time_is_kept(place
 
     executor = place.executor()
     with pytest.raises(DeadlineReached) as caught:
-        await executor.run(wf, run_id="r1", deadline=timedelta(seconds=1.5))
+        await executor.run(wf, run_id="r1", deadline=timedelta(seconds=2))
     assert caught.value.retryable
     assert await statuses(executor, "r1") == {"work": "COMMITTED"}
     view = await executor.get("r1")
