@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from durable_core.codec import decode, encode
 from durable_core.errors import CorruptRecord
@@ -53,32 +53,44 @@ class OutcomeReader(Protocol):
         ...
 
 
+_OUTPUT_PARTS: Final = ("succeeded", "failed", "content_hash", "collects")
+_PLACE_PARTS: Final = ("pins", "base_fence", "order_segments")
+
 reading: ContextVar[OutcomeReader | None] = ContextVar("durable_core.reading", default=None)
 
 
-def recorded(reference: MapReference, items_hash: str) -> bytes:
-    """The output of a map's COMMITTED record: plain JSON, for people and tools too."""
-    return encode({**reference._asdict(), "pins": [*reference.pins], "items_hash": items_hash})
+def recorded_output(reference: MapReference, items_hash: str) -> bytes:
+    """The output of a map's COMMITTED record: what came out, and not where it is. Plain JSON.
+
+    The same items give the same bytes, in whatever store, and in a fork.
+    """
+    told = {name: getattr(reference, name) for name in _OUTPUT_PARTS}
+    return encode({**told, "items_hash": items_hash})
+
+
+def recorded_place(reference: MapReference) -> dict[str, Any]:
+    """What the `detail` of that record says: where the outcomes are."""
+    return {name: getattr(reference, name) for name in _PLACE_PARTS}
 
 
 def recorded_map(record: StepRecord, raw: bytes) -> tuple[MapReference, str]:
     """Where the outcomes of a COMMITTED map are, and the hash of its items.
 
     Args:
-        record: Of the map; in a fork the outcomes are its own copies.
+        record: Of the map.
         raw: Its output.
 
     Raises:
-        CorruptRecord: The output isn't a map's.
+        CorruptRecord: They aren't a map's.
     """
-    found = decode(raw)
+    found, place = decode(raw), record.details()
     try:
-        items_hash = found.pop("items_hash")
-        reference = MapReference(**found | {"run_id": record.run_id, "pins": tuple(found["pins"])})
-    except (AttributeError, KeyError, TypeError) as error:
+        parts = {name: found[name] for name in _OUTPUT_PARTS} | {name: place[name] for name in _PLACE_PARTS}
+        parts["pins"] = tuple(parts["pins"])
+        return MapReference(run_id=record.run_id, step_id=record.step_id, **parts), found["items_hash"]
+    except (KeyError, TypeError) as error:
         raise CorruptRecord(
             "the record of the map doesn't say where its outcomes are",
             run_id=record.run_id,
             step_id=record.step_id,
         ) from error
-    return reference, items_hash

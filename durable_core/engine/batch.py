@@ -24,7 +24,7 @@ from durable_core.engine.failure import as_json, described
 from durable_core.engine.step_records import committed, failed, next_attempt
 from durable_core.errors import Fenced, JournalUnavailable, MapFailed, StepFailed, StepMismatch
 from durable_core.item_table import SUCCEEDED, ItemTable
-from durable_core.map_reference import MapReference, recorded, recorded_map
+from durable_core.map_reference import MapReference, recorded_map, recorded_output, recorded_place
 from durable_core.map_result import MapResult
 from durable_core.records import FAILED, MAP_KIND, STARTED
 
@@ -196,9 +196,9 @@ class Batch:
             drive.run_id, self.call.step_id, (log.last_seq,), drive.lease.base_fence, succeeded,
             intake.pulled - succeeded, content_hash, order_segments, self.options.collect,
         )  # fmt: skip
-        raw = recorded(reference, intake.items_hash)
+        raw = recorded_output(reference, intake.items_hash)
         stored = await drive.tools.values.store(raw, drive.run_id, attempt.attempt_id)
-        record = committed(attempt, stored, self._now())
+        record = committed(attempt, stored, self._now())._replace(detail=as_json(recorded_place(reference)))
         await self.attempts.write(record)
         self.attempts.told_committed(record)
         return record, MapResult(reference, drive.tools.outcomes, self.call.step.adapter, table, order)
