@@ -311,18 +311,6 @@ class OutputTooLarge(NotSerializable):
     code = "OUTPUT_TOO_LARGE"
 
 
-class ManifestMissing(DurableError):
-    """The file or object that lists the items of a map isn't there."""
-
-    code = "MANIFEST_MISSING"
-
-
-class ManifestChanged(DurableError):
-    """The file or object that lists the items of a map was replaced while it was read."""
-
-    code = "MANIFEST_CHANGED"
-
-
 class CorruptRecord(DurableError):
     """Stored data fails its hash, its size, its format or its schema."""
 
