@@ -336,8 +336,7 @@ class JournalUnavailable(DurableError):
     """The store can't be reached or can't take a write now; nothing was lost, and the run can be resumed.
 
     Attributes:
-        waited_s: Seconds that the store itself waited before it gave up; asking again at once makes no sense
-            then.
+        waited_s: Seconds that the store itself waited before it gave up: no use to ask again at once.
     """
 
     code = "JOURNAL_UNAVAILABLE"
@@ -374,8 +373,7 @@ class SchemaTooNew(StoreMisconfigured):
     code = "SCHEMA_TOO_NEW"
 
 
-# ---- Control flow: derived from BaseException, so that `except Exception` in a workflow doesn't stop it.
-# ----
+# ---- Control flow: derived from BaseException, which `except Exception` in a workflow doesn't stop. ----
 
 
 class ControlFlow(BaseException):
