@@ -311,18 +311,6 @@ class OutputTooLarge(NotSerializable):
     code = "OUTPUT_TOO_LARGE"
 
 
-class ManifestMissing(DurableError):
-    """The file or object that lists the items of a map isn't there."""
-
-    code = "MANIFEST_MISSING"
-
-
-class ManifestChanged(DurableError):
-    """The file or object that lists the items of a map was replaced while it was read."""
-
-    code = "MANIFEST_CHANGED"
-
-
 class CorruptRecord(DurableError):
     """Stored data fails its hash, its size, its format or its schema."""
 
@@ -348,8 +336,7 @@ class JournalUnavailable(DurableError):
     """The store can't be reached or can't take a write now; nothing was lost, and the run can be resumed.
 
     Attributes:
-        waited_s: Seconds that the store itself waited before it gave up; asking again at once makes no sense
-            then.
+        waited_s: Seconds that the store itself waited before it gave up: no use to ask again at once.
     """
 
     code = "JOURNAL_UNAVAILABLE"
@@ -386,8 +373,7 @@ class SchemaTooNew(StoreMisconfigured):
     code = "SCHEMA_TOO_NEW"
 
 
-# ---- Control flow: derived from BaseException, so that `except Exception` in a workflow doesn't stop it.
-# ----
+# ---- Control flow: derived from BaseException, which `except Exception` in a workflow doesn't stop. ----
 
 
 class ControlFlow(BaseException):

@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from durable_core.aws.failures import ConditionRefused, NotThere
 from durable_core.aws.transport import MAX_BODY_BYTES
-from durable_core.errors import DurableError, ManifestChanged, ManifestMissing, StoreNotFound, UsageError
+from durable_core.errors import ManifestError, StoreNotFound, UsageError
 
 if TYPE_CHECKING:
     from typing import Any
@@ -33,7 +33,7 @@ class RangedObject:
 
         Raises:
             UsageError: The URL is another.
-            ManifestMissing: There is no such object, or bucket.
+            ManifestError: There is no such object, or bucket.
             StoreMisconfigured: It may not be read.
             JournalUnavailable: AWS doesn't answer.
         """
@@ -53,8 +53,8 @@ class RangedObject:
             length: How many bytes; there are fewer only at the end of the object.
 
         Raises:
-            ManifestMissing, ManifestChanged: The object isn't there any more, or is another by now.
-            DurableError: As when it was looked at.
+            ManifestError: The object isn't there any more, or is another by now.
+            StoreMisconfigured, JournalUnavailable: As when it was looked at.
         """
         length = min(length, self.size - start)
         if start < 0 or length > MAX_BODY_BYTES:
@@ -71,14 +71,14 @@ class RangedObject:
         try:
             return self._transport.call_now("s3", operation, self._request | more)
         except (NotThere, StoreNotFound) as error:
-            raise ManifestMissing(
+            raise ManifestError(
                 f"{self.url} isn't there", remedy="Put it there, or check bucket, key, region and account"
             ) from error
         except ConditionRefused as error:
             raise self._changed() from error
 
-    def _changed(self) -> DurableError:
-        return ManifestChanged(
+    def _changed(self) -> ManifestError:
+        return ManifestError(
             f"{self.url} was replaced while it was read",
             remedy="Put a list of items in place once, under a name of its own, and start the map anew",
         )

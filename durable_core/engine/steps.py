@@ -30,9 +30,12 @@ from durable_core.errors import (
     CorruptRecord,
     DurableError,
     InputNotSerializable,
+    JournalUnavailable,
     MissingBlob,
     StepFailed,
     StepMismatch,
+    StoreMisconfigured,
+    StoreNotFound,
     UsageError,
 )
 from durable_core.identity import input_hash
@@ -339,6 +342,8 @@ class Steps:
             return decode(raw, step.adapter)
         except DurableError as error:
             _explain(error, record)
+            if isinstance(error, JournalUnavailable | StoreMisconfigured | StoreNotFound):
+                self.drive.stop(error)  # it tells nothing about the step: no path may be taken on it
             raise
 
     def _inline_output(self, record: StepRecord, step: Step[..., Any]) -> Any:

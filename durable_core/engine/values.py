@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from durable_core.blobs.base import blob_ref
+from durable_core.engine.asking import ask
 from durable_core.envelope import DEFAULT_CAP, seal, unseal
 from durable_core.errors import CorruptRecord
 from durable_core.store import DEFAULT_INLINE_MAX_BYTES
@@ -66,7 +67,7 @@ class Values:
 
     async def _spill(self, sealed: Sealed, run_id: str, attempt_id: str) -> Stored:
         ref = blob_ref(run_id, attempt_id, sealed.data)
-        await self.blobs.put(ref, sealed.data)
+        await ask(self.blobs.put, ref, sealed.data)
         return Stored(sealed.codec, None, ref, sealed.size, sealed.output_hash)
 
     async def copied(self, ref: str, run_id: str, attempt_id: str) -> str:
@@ -75,9 +76,9 @@ class Values:
         Raises:
             CorruptRecord, MissingBlob: It isn't what was stored.
         """
-        data = await self.blobs.get(ref)
+        data = await ask(self.blobs.get, ref)
         copy = blob_ref(run_id, attempt_id, data)
-        await self.blobs.put(copy, data)
+        await ask(self.blobs.put, copy, data)
         return copy
 
     async def load(
@@ -96,7 +97,7 @@ class Values:
         if data is None:
             if ref is None:
                 raise CorruptRecord("the record has neither an output nor a pointer to one")
-            data = await self.blobs.get(ref)
+            data = await ask(self.blobs.get, ref)
         return self.opened(codec, data, size, output_hash)
 
     def opened(

@@ -12,8 +12,7 @@ from durable_core.blobs.s3_ranges import RangedObject, bucket_and_key
 from durable_core.errors import (
     DurableError,
     JournalUnavailable,
-    ManifestChanged,
-    ManifestMissing,
+    ManifestError,
     StoreMisconfigured,
     UsageError,
 )
@@ -80,7 +79,7 @@ def test_an_object_that_was_replaced_gives_nothing_more(
     found = RangedObject(transport, url)
     assert found.read(0, 10) == DATA[:10]
     put(transport, url, other)
-    with pytest.raises(ManifestChanged, match="lists/in%20may"):
+    with pytest.raises(ManifestError, match="was replaced"):
         found.read(10, 10)
     assert RangedObject(transport, url).size == len(other)
 
@@ -89,10 +88,10 @@ def test_an_object_that_is_not_there_is_missing(transport: FaultyTransport, url:
     found = RangedObject(transport, url)
     bucket, key = bucket_and_key(url)
     transport.call_now("s3", "delete_object", {"Bucket": bucket, "Key": key})
-    with pytest.raises(ManifestMissing, match="lists/in%20may"):
+    with pytest.raises(ManifestError, match="isn't there"):
         found.read(0, 10)
     for gone in (url, f"s3://{bucket}/else", "s3://bucket-that-is-not-there/x"):
-        with pytest.raises(ManifestMissing, match=gone):
+        with pytest.raises(ManifestError, match=gone):
             RangedObject(transport, gone)
 
 

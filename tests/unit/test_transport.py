@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,6 +119,7 @@ def test_loops_in_several_threads_share_a_transport(cloud: Cloud, kind: str) -> 
 FORKING = """
 import asyncio, os, sys
 from durable_core.aws.transport import open_transport
+from tests.cloud import open_clients
 
 async def use(transport, name):
     await transport.call("s3", "put_object", {"Bucket": sys.argv[1], "Key": name, "Body": b"x"})
@@ -128,6 +130,8 @@ async def forked(transport):
     pid = os.fork()
     if pid == 0:
         asyncio.events._set_running_loop(None)
+        if open_clients():
+            os._exit(2)
         answers = [transport.call_now("s3", "get_object", {"Bucket": sys.argv[1], "Key": "before1"})["Body"]]
         answers += [asyncio.run(use(transport, f"child{n}")) for n in range(3)]
         os._exit(0 if answers == [b"x"] * 4 else 1)
@@ -152,6 +156,7 @@ def test_a_forked_child_has_connections_of_its_own(cloud: Cloud, kind: str) -> N
         capture_output=True,
         text=True,
         timeout=60,
+        cwd=Path(__file__).parents[2],
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
