@@ -74,14 +74,15 @@ class ItemTable:
         return Place(self._chunks[row], self._seqs[row], self._lines[row])
 
     def note(self, row: int, outcome: Outcome, place: Place) -> None:
-        """Takes an outcome in: the first success stays; until there is one, the latest failure."""
+        """Takes an outcome in: the first success stays; until there is one, the latest failure.
+
+        An outcome of another item, which a fork has in that place, replaces it.
+        """
         if row >= self._size:
             self._grow(row + 1)
-        before = self.states[row]
-        if before == SUCCEEDED:
+        if self.states[row] == SUCCEEDED and self.mark(row) == outcome.mark:
             return
-        if before == FAILED:
-            self.failed -= 1
+        self.forget(row)
         if outcome.succeeded:
             self.succeeded += 1
         else:
@@ -92,11 +93,11 @@ class ItemTable:
         self._chunks[row], self._seqs[row], self._lines[row] = place
         self._digests[row * _DIGEST_BYTES : (row + 1) * _DIGEST_BYTES] = digest_of(outcome)
 
-    def forget_failure(self, row: int) -> None:
-        """A failed item is to be run again."""
-        if self.knows(row) and self.states[row] == FAILED:
-            self.states[row] = MISSING
-            self.failed -= 1
+    def forget(self, row: int) -> None:
+        """Nothing is known of an item any more: it is to be run again."""
+        before, self.states[row] = self.states[row], MISSING
+        self.succeeded -= before == SUCCEEDED
+        self.failed -= before == FAILED
 
     def content_hash(self, order: Iterable[int] | None = None) -> str:
         """Hex SHA-256 over the state and the output's own SHA-256 of each item, in order.

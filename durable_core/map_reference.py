@@ -19,6 +19,7 @@ class MapReference(NamedTuple):
 
     Attributes:
         pins: The last seq of each chunk that belongs to it; what lies beyond is ignored.
+        first_seq: What lies before is of other arguments.
         base_fence: Segments with a fence up to this are of an earlier life of the run's id.
         content_hash: Hex SHA-256 over the items' states and outputs, in order.
         order_segments: How many of the last segments hold the order of the items; none where it is that of
@@ -29,6 +30,7 @@ class MapReference(NamedTuple):
     run_id: str
     step_id: str
     pins: tuple[int, ...]
+    first_seq: int
     base_fence: int
     succeeded: int
     failed: int
@@ -54,7 +56,7 @@ class OutcomeReader(Protocol):
 
 
 _OUTPUT_PARTS: Final = ("succeeded", "failed", "content_hash", "collects")
-_PLACE_PARTS: Final = ("pins", "base_fence", "order_segments")
+_PLACE_PARTS: Final = ("pins", "first_seq", "base_fence", "order_segments")
 
 reading: ContextVar[OutcomeReader | None] = ContextVar("durable_core.reading", default=None)
 

@@ -281,7 +281,7 @@ class MapResult(Generic[R]):
                     for line, outcome in enumerate(outcomes):
                         place = Place(chunk, seq, line)
                         row = outcome.item_index if rows is None else rows.get(place)
-                        if row is not None:
+                        if row is not None and row < self.total:  # a fork may have fewer items
                             table.note(row, outcome, place)
         if table.content_hash() != reference.content_hash:
             raise CorruptRecord(
@@ -380,12 +380,12 @@ def _lowered(value: MapResult[Any], hashed: bool) -> object:
 def _restored(payload: object) -> MapResult[Any]:
     match payload:
         case [
-            str(run_id), str(step_id), list(pins), int(base_fence), int(succeeded), int(failed),
-            str(content_hash), int(order_segments), bool(collects),
+            str(run_id), str(step_id), list(pins), int(first_seq), int(base_fence), int(succeeded),
+            int(failed), str(content_hash), int(order_segments), bool(collects),
         ] if all(type(pin) is int for pin in pins):  # fmt: skip
             reference = MapReference(
-                run_id, step_id, tuple(pins), base_fence, succeeded, failed, content_hash, order_segments,
-                collects,
+                run_id, step_id, tuple(pins), first_seq, base_fence, succeeded, failed, content_hash,
+                order_segments, collects,
             )  # fmt: skip
             return MapResult(reference, reading.get())
     raise ValueError("no reference to a map's outcomes")

@@ -97,11 +97,12 @@ class Batch:
             most_items=options.segment_items,
             linger_ms=options.linger_ms,
             redriven_fence=detail["redriven_fence"],
+            first_seq=detail["first_seq"],
         )
         if before is not None:
             await log.read()
             await log.claim()
-        intake = Intake(drive, self.call, self.items, options, table)
+        intake = Intake(drive, self.call, self.items, options, table, may_change=bool(detail.get("forked")))
         runner = ItemRunner(
             self.engine,
             drive,
@@ -132,7 +133,7 @@ class Batch:
             raise await self._fail(attempt, table, pump)
         return await self._commit(attempt, table, intake, log)
 
-    def begun(self, seen: StepRecord | None, before: StepRecord | None) -> StepRecord:
+    async def begun(self, seen: StepRecord | None, before: StepRecord | None) -> StepRecord:
         """The STARTED record of this map, to be put over the one that was seen.
 
         Args:
@@ -145,13 +146,20 @@ class Batch:
             "window": max(options.max_concurrency + options.segment_items, _count(kept, "window")),
             "keyed": options.key is not None,
             "redriven_fence": _count(kept, "redriven_fence"),
+            "first_seq": _count(kept, "first_seq"),
         }
+        if (
+            seen is not None and before is None
+        ):  # what is in the log is of other arguments, or an earlier life
+            last = await drive.ask(drive.tools.journal.last_segment, drive.run_id, self.call.step_id)
+            detail["first_seq"] = last.seq + 1 if last is not None else 0
         if before is not None and before.status == FAILED:
             detail["redriven_fence"] = drive.redrive_fence
         elif before is not None and before.status == STARTED and drive.crashed(before):
             detail["suspects"] = True
-        if kept.get("suspects"):
-            detail["suspects"] = True
+        for flag in ("suspects", "forked"):
+            if kept.get(flag):
+                detail[flag] = True
         if isinstance(self.items, Sized):
             detail["total"] = len(self.items)
         return next_attempt(drive, self.call, seen)._replace(kind=MAP_KIND, crashes=0, detail=as_json(detail))
@@ -185,23 +193,24 @@ class Batch:
         self, attempt: StepRecord, table: ItemTable, intake: Intake, log: ChunkLog
     ) -> tuple[StepRecord, MapResult[Any]]:
         drive, order = self.attempts.drive, intake.order
-        if order is None and len(table) > intake.pulled:
+        if order is None and len(table) > intake.pulled and not intake.may_change:
             raise self._other_items(intake.pulled, len(table))
-        content_hash = await asyncio.to_thread(table.content_hash, order)
+        rows = order if order is not None else range(intake.pulled)
+        content_hash = await asyncio.to_thread(table.content_hash, rows)
         order_segments = 0
         if order is not None and not _is_as_run(table, order):
             order_segments = await log.put_order([table.place(row) for row in order])
-        succeeded = table.succeeded if order is None else sum(table.states[row] == SUCCEEDED for row in order)
+        succeeded = sum(table.states[row] == SUCCEEDED for row in rows)
         reference = MapReference(
-            drive.run_id, self.call.step_id, (log.last_seq,), drive.lease.base_fence, succeeded,
-            intake.pulled - succeeded, content_hash, order_segments, self.options.collect,
+            drive.run_id, self.call.step_id, (log.last_seq,), log.first_seq, drive.lease.base_fence,
+            succeeded, intake.pulled - succeeded, content_hash, order_segments, self.options.collect,
         )  # fmt: skip
         raw = recorded_output(reference, intake.items_hash)
         stored = await drive.tools.values.store(raw, drive.run_id, attempt.attempt_id)
         record = committed(attempt, stored, self._now())._replace(detail=as_json(recorded_place(reference)))
         await self.attempts.write(record)
         self.attempts.told_committed(record)
-        return record, MapResult(reference, drive.tools.outcomes, self.call.step.adapter, table, order)
+        return record, MapResult(reference, drive.tools.outcomes, self.call.step.adapter, table, rows)
 
     # ---- Records ----
 

@@ -61,6 +61,7 @@ class Intake:
         items: Any iterable; it is iterated once.
         options: Of the map.
         table: What is known of the items.
+        may_change: Whether items that aren't those that were run are run anew: in a fork.
 
     Attributes:
         order: With keys: the rows of the items that were pulled.
@@ -69,12 +70,20 @@ class Intake:
     """
 
     def __init__(
-        self, drive: Drive, call: Call, items: Iterable[Any], options: MapOptions, table: ItemTable
+        self,
+        drive: Drive,
+        call: Call,
+        items: Iterable[Any],
+        options: MapOptions,
+        table: ItemTable,
+        *,
+        may_change: bool = False,
     ) -> None:
         self._drive = drive
         self._call = call
         self._key = options.key
         self._table = table
+        self.may_change = may_change
         self._hash = sha256()
         self._turn_at = time.perf_counter()
         self._items = _iterator(items)
@@ -104,7 +113,10 @@ class Intake:
             if not self._table.knows(item.row):
                 return item
             if self._table.mark(item.row) != item.mark and not self._drive.keeps_changed:
-                raise self._mismatch(item)
+                if not self.may_change:
+                    raise self._mismatch(item)
+                self._table.forget(item.row)
+                return item
             self.failed_before += self._table.states[item.row] == FAILED
             await self.give_turn()
 

@@ -52,6 +52,7 @@ class ChunkLog:
         most_items: The most outcomes that are not durable before whoever brings more has to wait.
         linger_ms: How long an outcome may wait for others to be written with.
         redriven_fence: Failures written under a fence up to this are to be run again.
+        first_seq: What lies before is not of this map: of other arguments, or an earlier life.
         chunk: Which part of the items.
 
     Attributes:
@@ -67,6 +68,7 @@ class ChunkLog:
         most_items: int,
         linger_ms: int = 0,
         redriven_fence: int = 0,
+        first_seq: int = 0,
         chunk: int = 0,
     ) -> None:
         self._drive = drive
@@ -77,7 +79,7 @@ class ChunkLog:
         self._linger_s = linger_ms / 1000
         self._redriven_fence = redriven_fence
         self.retried: dict[int, list[str]] = {}
-        self._free_seq = 0
+        self.first_seq = self._free_seq = first_seq
         self._waiting: list[Finished] = []
         self._writing = 0
         self._writer: asyncio.Task[None] | None = None
@@ -101,6 +103,7 @@ class ChunkLog:
             CorruptRecord: There is a gap, or a segment can't be read.
         """
         drive = self._drive
+        self._free_seq = 0
         async for page in drive.tools.journal.segments(drive.run_id, self._step_id, self._chunk):
             for segment in page:
                 if segment.seq != self._free_seq:
@@ -125,7 +128,7 @@ class ChunkLog:
         if segment.fence > drive.lease.fence:
             raise drive.fenced_by(segment)
         self._free_seq = segment.seq + 1
-        if segment.fence <= drive.lease.base_fence:
+        if segment.fence <= drive.lease.base_fence or segment.seq < self.first_seq:
             return
         for line, outcome in enumerate(outcomes_of(segment)):
             row = outcome.item_index if outcome.key is None else table.row_of(outcome.key)
@@ -175,7 +178,7 @@ class ChunkLog:
         lines, segments = [as_json(place).encode() for place in places], 0
         while lines:
             some = lines[: _fitting(map(len, lines))]
-            await self._append(_filled(self._segment([]), some))
+            await self._append(filled(self._segment([]), some))
             del lines[: len(some)]
             segments += 1
         return segments
@@ -221,7 +224,7 @@ class ChunkLog:
             refs=as_json(refs) if refs else None,
             written_at=rfc3339(drive.tools.clock.now_ms()),
         )  # fmt: skip
-        return _filled(empty, [one.line for one in group]) if group else empty
+        return filled(empty, [one.line for one in group]) if group else empty
 
     async def _append(self, segment: Segment) -> Segment:
         """Puts a segment at the first free place; gives it as it was written.
@@ -247,7 +250,8 @@ class ChunkLog:
             segment = segment._replace(seq=self._free_seq)
 
 
-def _filled(segment: Segment, lines: list[bytes]) -> Segment:
+def filled(segment: Segment, lines: list[bytes]) -> Segment:
+    """A segment with these packed outcomes in it."""
     sealed = seal(packed(lines))
     return segment._replace(
         data=sealed.data, codec=sealed.codec, size=sealed.size, output_hash=sealed.output_hash

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import builtins
 
     from durable_core.engine.executor import DurableWorkflowExecutor
-    from durable_core.engine.operations import ForkPlan
+    from durable_core.engine.forks import ForkPlan
     from durable_core.engine.results import RunResult, RunView, StepView
     from durable_core.workflow import BoundWorkflow, Workflow
 

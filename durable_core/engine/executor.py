@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, get_args, overload
 
 from durable_core.clock import Clock, SystemClock, rfc3339
-from durable_core.engine import admission, calls, looking, operations
+from durable_core.engine import admission, calls, forks, looking, operations
 from durable_core.engine.blocking import BlockingExecutor
 from durable_core.engine.results import RunResult, RunView, StepView, view_of
 from durable_core.engine.running import How, drive_admitted, go_on, released_on_sigterm
@@ -285,7 +285,7 @@ class DurableWorkflowExecutor:
         from_step: str | None = None,
         inputs: dict[str, object] | None = None,
         dry_run: bool = False,
-    ) -> operations.ForkPlan:
+    ) -> forks.ForkPlan:
         """Makes a new run, to be resumed, that takes over the committed steps of another, which stays as it
         was.
 
@@ -306,7 +306,7 @@ class DurableWorkflowExecutor:
         await self.store.journal.open()
         header = await self._header(run_id)
         workflow = calls.meant(wf, header)
-        return await operations.fork(
+        return await forks.fork(
             self._tools,
             workflow,
             header,
@@ -352,15 +352,20 @@ class DurableWorkflowExecutor:
         await self.store.journal.open()
         return [view_of(header) for header in await self.store.journal.runs(wanted)]
 
-    async def steps(self, run_id: str) -> builtins.list[StepView]:
+    async def steps(self, run_id: str, *, within: str = "") -> builtins.list[StepView]:
         """The steps of a run, in the order in which they were first begun.
+
+        Args:
+            run_id: The run.
+            within: Only those whose ids begin so: a branch, `risk/`, or an item of a map, `extract[12]/`.
+                Those of items are left out otherwise, for they may be millions.
 
         Raises:
             RunNotFound: There is no such run.
         """
         await self.store.journal.open()
         header = await self._header(run_id)
-        records = await looking.steps_of(self.store.journal, header)
+        records = await looking.steps_of(self.store.journal, header, within)
         return [StepView(record, self._tools.values, self._tools.outcomes) for record in records]
 
     # ---- The executor itself ----

@@ -40,13 +40,23 @@ def _check_prefix(prefix: object) -> None:
         raise UsageError(f"prefix={prefix!r} can't be the beginning of a run id")
 
 
-async def steps_of(journal: Journal, header: RunHeader) -> list[StepRecord]:
-    """The steps of this life of a run, in the order in which they were first begun."""
+async def steps_of(journal: Journal, header: RunHeader, within: str | None = "") -> list[StepRecord]:
+    """The steps of this life of a run, in the order in which they were first begun.
+
+    Args:
+        journal: Where they are.
+        header: Of the run.
+        within: Only those whose ids begin so, without those of map items below; None: all.
+    """
     found = [
         record
         async for page in journal.steps(header.run_id)
         for record in page
-        if record.fence > header.base_fence and record.kind not in (JOIN_KIND, ITEM_KIND)
+        if record.fence > header.base_fence
+        and record.kind not in (JOIN_KIND, ITEM_KIND)
+        and (
+            within is None or (record.step_id.startswith(within) and "[" not in record.step_id[len(within) :])
+        )
     ]
     return sorted(found, key=begun)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from durable_core.clock import rfc3339
 from durable_core.codec import freeze
-from durable_core.engine import admission, looking
+from durable_core.engine import admission
 from durable_core.engine.asking import ask
 from durable_core.engine.failure import as_json
 from durable_core.engine.step_records import history_with
@@ -17,16 +16,14 @@ from durable_core.errors import (
     Fenced,
     InputNotSerializable,
     NotSerializable,
-    RunInputMismatch,
     StepNotFound,
     UsageError,
 )
-from durable_core.identity import new_attempt_id, place, place_of
+from durable_core.identity import new_attempt_id, place_of
 from durable_core.journal.base import Departure, Lease, as_seen
 from durable_core.records import (
     ACTIVE,
     CANCELLED,
-    COMMITTED,
     FAILED,
     JOIN_KIND,
     PENDING,
@@ -37,28 +34,10 @@ from durable_core.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from durable_core.engine.drive import Tools
     from durable_core.records import StepRecord
-    from durable_core.workflow import Workflow
 
 UNSET: Any = object()
-
-
-@dataclass(frozen=True, slots=True)
-class ForkPlan:
-    """What a fork takes over, and what it runs anew.
-
-    Attributes:
-        run_id: The new run; None of a dry run.
-        kept: Ids of the committed steps that are taken over, in the order in which they were begun.
-        left: Ids of the recorded steps that are not.
-    """
-
-    run_id: str | None
-    kept: list[str]
-    left: list[str]
 
 
 async def cancel(tools: Tools, header: RunHeader) -> RunHeader:
@@ -164,89 +143,3 @@ async def _skip(tools: Tools, lease: Lease, step_id: str, output: object) -> Ste
         raise Fenced("somebody else drives the run", **where, remedy="Try again once nobody does")
     tools.log.info("step_skipped", **where, fence=lease.fence)
     return record
-
-
-async def fork(
-    tools: Tools,
-    workflow: Workflow[..., Any],
-    old: RunHeader,
-    new_run_id: str,
-    *,
-    from_step: str | None,
-    inputs: Mapping[str, object] | None,
-    dry_run: bool,
-) -> ForkPlan:
-    """Makes a new run that takes over the committed steps of another; the other stays as it was.
-
-    A step that the new run calls with another input, or whose large output is lost, is run anew. Steps that
-    are taken over keep their key.
-
-    Args:
-        tools: The executor's.
-        workflow: Of both runs.
-        old: The run to fork.
-        new_run_id: The id of the new one.
-        from_step: Only steps begun before this one are taken over.
-        inputs: Of the new run; the old one's when None.
-        dry_run: Only tell.
-
-    Raises:
-        StepNotFound: The run has no step `from_step`.
-        RunInputMismatch: The new id is taken, or the run is of another workflow.
-    """
-    admission.check_same(old, workflow, None)
-    records = await looking.steps_of(tools.journal, old)
-    last = next((n for n, record in enumerate(records) if record.step_id == from_step), None)
-    if from_step is not None and last is None:
-        raise StepNotFound("the run has no such step", run_id=old.run_id, step_id=from_step)
-    kept = [record for record in records[:last] if record.status in (COMMITTED, SKIPPED)]
-    names = {record.step_id for record in kept}
-    left = [record.step_id for record in records if record.step_id not in names]
-    if dry_run:
-        return ForkPlan(None, [record.step_id for record in kept], left)
-    if inputs is None:
-        inputs = await admission.recorded_inputs(tools, old, workflow)
-    header, mine = await admission.create(
-        tools, workflow, new_run_id, inputs, session_id=old.session_id, forked_from=old.run_id
-    )
-    if not mine:
-        raise RunInputMismatch(
-            "there is a run of that id already", run_id=new_run_id, remedy="Use another id for the fork"
-        )
-    lease = Lease(new_run_id, header.owner or "", header.fence, header.base_fence)
-    try:
-        for number, record in enumerate(list(kept), 1):
-            try:
-                await _take_over(tools, lease, record, place(lease.fence, number))
-            except CorruptRecord as error:  # its large output is lost or damaged: that step is run anew
-                kept.remove(record)
-                left.append(record.step_id)
-                tools.log.warning(
-                    "step_not_taken_over", run_id=new_run_id, fence=lease.fence, step_id=record.step_id,
-                    reason=error.message,
-                )  # fmt: skip
-    finally:  # what is not taken over when this fails is run anew
-        await ask(tools.journal.leave, lease, Departure(status=PENDING, due_at_ms=tools.clock.now_ms()))
-    tools.log.info("run_forked", run_id=new_run_id, fence=lease.fence, forked_from=old.run_id, kept=len(kept))
-    return ForkPlan(new_run_id, [record.step_id for record in kept], left)
-
-
-async def _take_over(tools: Tools, lease: Lease, record: StepRecord, place: str) -> None:
-    attempt_id = new_attempt_id(place)
-    if record.output_hash is not None:  # a damaged output is not carried on
-        await tools.values.load(
-            record.codec, record.output_data, record.output_ref, record.output_size, record.output_hash
-        )
-    ref = record.output_ref
-    if ref is not None:  # blobs are never shared: either run may be pruned
-        ref = await tools.values.copied(ref, lease.run_id, attempt_id)
-    copied = record._replace(
-        run_id=lease.run_id,
-        attempt_id=attempt_id,
-        fence=lease.fence,
-        output_ref=ref,
-        detail=as_json({**record.details(), "forked": True}),
-    )
-    reply = await ask(tools.journal.put, copied, None, lease)
-    if not reply.ok and (reply.row is None or reply.row.attempt_id != attempt_id):
-        raise Fenced("somebody else drives the new run", run_id=lease.run_id, step_id=record.step_id)

@@ -36,7 +36,7 @@ class StoredOutcomes(OutcomeReader):
     def outcomes(self, of: MapReference, chunk: int, first: int, last: int) -> dict[int, list[Outcome]]:
         """As of readers."""
         with closing(self._journal.open_reader()) as reader:
-            segments = reader.read(of.run_id, of.step_id, chunk, first, last)
+            segments = reader.read(of.run_id, of.step_id, chunk, max(first, of.first_seq), last)
         return {one.seq: outcomes_of(one) for one in segments if one.fence > of.base_fence}
 
     def order(self, of: MapReference) -> list[Place]:

@@ -146,7 +146,7 @@ class Steps:
                 if result is not None:
                     return record, result
             call.scope.check_new()
-            attempt = batch.begun(seen, record)
+            attempt = await batch.begun(seen, record)
             own = attempt.attempt_id
             seen = await self._attempts.begin(attempt, seen)
             if seen is attempt:
