@@ -52,7 +52,9 @@ def place(fence: int, number: int) -> str:
         fence: Of the owner that first began the step.
         number: Of that start among those of the owner, from 1.
     """
-    return f"{min(fence, _LAST_PLACE):05x}{min(number, _LAST_PLACE):05x}"
+    if fence > _LAST_PLACE or number > _LAST_PLACE:
+        fence, number = min(fence, _LAST_PLACE), min(number, _LAST_PLACE)
+    return f"{fence:05x}{number:05x}"
 
 
 def place_of(attempt_id: str) -> str:

@@ -22,22 +22,23 @@ def wanted(
     """Which runs are to be listed.
 
     Raises:
-        UsageError: There is no such status, `limit` isn't from 1, or a name can't be one.
+        UsageError: There is no such status, `limit` isn't from 1, or a name is no text of ASCII.
     """
     if status is not None and status not in LISTED:
         raise UsageError(
             f"status={status!r} is no status of a run", remedy=f"Use one of: {', '.join(LISTED)}"
         )
-    if prefix is not None:
-        _check_prefix(prefix)
+    for name, part in (("workflow", workflow), ("prefix", prefix)):
+        _check_text(name, part)
     check_count("limit", limit)
     after = (before.created_at, before.run_id) if before is not None else None
     return RunFilter(status=status, workflow=workflow, prefix=prefix, before=after, limit=limit)
 
 
-def _check_prefix(prefix: object) -> None:
-    if not isinstance(prefix, str) or not prefix.isascii():
-        raise UsageError(f"prefix={prefix!r} can't be the beginning of a run id")
+def _check_text(name: str, given: object) -> None:
+    """Refuses what can't be compared with a name; a text that no name begins with finds nothing."""
+    if given is not None and not (isinstance(given, str) and given.isascii()):
+        raise UsageError(f"{name}={given!r} can't be a name, nor the beginning of one")
 
 
 async def steps_of(journal: Journal, header: RunHeader, within: str | None = "") -> list[StepRecord]:

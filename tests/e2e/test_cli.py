@@ -430,7 +430,12 @@ def test_a_stopped_run_is_told_of_as_json(folder: Path) -> None:
     assert (json.loads(out)["error"]["code"], json.loads(out)["error"]["run_id"]) == ("INTERRUPTED", "r")
 
 
-def test_a_run_that_is_stopped_before_it_was_recorded_is_to_be_started_again(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "how"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_run_that_is_stopped_before_it_was_recorded_is_to_be_started_again(
+    folder: Path, number: signal.Signals, code: int, how: str
+) -> None:
     durable(folder, "run", "flows:echo", "--input", '{"text": "x"}', "--run-id", "e")
     (folder / "waiting.py").write_text(WAITING, encoding="utf-8")
     command = ("run", "waiting.py:echo", "--input", '{"text": "x"}', "--run-id", "new")
@@ -438,10 +443,10 @@ def test_a_run_that_is_stopped_before_it_was_recorded_is_to_be_started_again(fol
         other.execute("BEGIN IMMEDIATE")
         with started(folder, *command) as process:
             eventually((folder / "waits").exists, "the command waits for the file")
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             _, told = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 130
-    assert "interrupted before the run was recorded (run 'new'). Start it again" in told
+    assert process.returncode == code
+    assert f"{how} before the run was recorded (run 'new'). Start it again" in told
     assert "durable resume" not in told
 
 

@@ -30,7 +30,7 @@ async def wf(ctx: Context) -> int:
     [
         {"status": "completed"}, {"status": "DONE"}, {"status": "TOMBSTONE"}, {"status": ""}, {"status": 5},
         {"limit": -1}, {"limit": 0}, {"limit": 1.5}, {"limit": True}, {"limit": "9"},
-        {"workflow": ""}, {"workflow": "a/b"}, {"workflow": 5},
+        {"workflow": 5}, {"workflow": "\ud800"},
         {"prefix": 5}, {"prefix": "\ud800"}, {"prefix": "é"},
     ],
 )  # fmt: skip

@@ -195,6 +195,8 @@ def test_each_error_has_the_exit_code_that_is_documented(error: DurableError, co
         (("run", "billing:blobs", "--log-level", "loud"), 2, "'loud' is no log level"),
         (("list", "--status", "done"), 2, "RUNNING"),
         (("list", "--limit", "0"), 2, "--limit"),
+        (("list", "--limit", "-1"), 2, "--limit"),
+        (("list", "--status", "DONE"), 2, "is no status of a run"),
         (("list", "--nonsense"), 2, "--nonsense"),
         (("nonsense",), 2, "nonsense"),
     ],
