@@ -183,7 +183,7 @@ class Batch:
             tolerated = self.options.tolerate_failures
             told["message"] = f"{pump.failed} items failed, and {tolerated} are tolerated ({first})"
         told |= {"succeeded": str(table.succeeded), "failed": str(table.failed)}
-        record = failed(attempt, told, self._now())
+        record = failed(attempt, told, self._now())._replace(detail=attempt.detail)
         await self.attempts.write(record)
         error = self.attempts.told_failed(record, told["type"])
         error.__cause__ = cause
