@@ -244,13 +244,14 @@ class SameJournals(RuleBasedStateMachine):
     # ---- What is the same ----
 
     def ask(self, run: str, write: Callable[[Journal], Awaitable[Reply[T]]]) -> None:
-        """A conditional write: the same reply from each, and the same header after it."""
+        """A conditional write: the same reply from each, then the same header, and the same runs due."""
         replies = {name: self.runner.run(_told(write(journal))) for name, journal in self.journals.items()}
         (first, *others) = replies.values()
         for reply in others:
             assert reply.ok == first.ok, replies
             # What was applied may be told or not.
             assert reply.row == first.row or (reply.ok and None in (reply.row, first.row)), replies
+        self.same(lambda journal: journal.due())
         now = self.same(lambda journal: journal.header(run))
         if now is not None and now not in self.headers[run]:
             self.headers[run].append(now)
