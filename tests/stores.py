@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Coroutine
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import pytest
+from typing_extensions import override
 
 from durable_core import DurableWorkflowExecutor
 from durable_core.clock import SystemClock
 from durable_core.engine import admission
 from durable_core.engine.process import this_process
 from durable_core.errors import JournalUnavailable
-from durable_core.journal.base import Claim, Departure, Journal, Lease, Renewer, RunFilter, SegmentReader
-from durable_core.records import ACTIVE, Child, Event, Reply, RunHeader, Seen, Segment, StepRecord
+from durable_core.journal.base import Journal, Lease, Renewer
+from durable_core.records import Reply, RunHeader
 from durable_core.stores import Store, open_store
+from durable_core.testing.forwarding_journal import ForwardingJournal
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 KINDS = ("memory", "sqlite")
 
@@ -60,7 +65,7 @@ class TurnedClock:
                 woken.set_result(None)
 
 
-class Mortal(Journal):
+class Mortal(ForwardingJournal):
     """A journal whose owner can die: from then on nothing that it does reaches the store, as after a kill -9.
 
     Attributes:
@@ -69,123 +74,23 @@ class Mortal(Journal):
     """
 
     def __init__(self, inner: Journal) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.dead = False
         self.dies_at: Callable[..., bool] = lambda *_: False
         self.dies_after: Callable[..., bool] = lambda *_: False
         self.calls: list[str] = []
 
-    async def create(self, header: RunHeader, lease_ms: int = 0) -> Reply[RunHeader]:
-        return await self._do("create", header, lease_ms)
+    @override
+    async def ask(self, call: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **options: P.kwargs) -> T:
+        verb = call.__name__
+        self._check(verb, *args)
+        reply = await super().ask(call, *args, **options)
+        if self.dies_after(verb, *args):
+            self.dead = True
+        self._check(f"after {verb}")
+        return reply
 
-    async def acquire(
-        self,
-        seen: RunHeader,
-        claim: Claim,
-        *,
-        statuses: Sequence[str] = ACTIVE,
-        dead_owner: str | None = None,
-    ) -> Reply[RunHeader]:
-        return await self._do("acquire", seen, claim, statuses=statuses, dead_owner=dead_owner)
-
-    async def leave(
-        self, lease: Lease, departure: Departure, *, wake_count: int | None = None
-    ) -> Reply[RunHeader]:
-        return await self._do("leave", lease, departure, wake_count=wake_count)
-
-    async def cancel(self, seen: RunHeader, ended_at: str, error: str | None = None) -> Reply[RunHeader]:
-        return await self._do("cancel", seen, ended_at, error)
-
-    async def header(self, run_id: str) -> RunHeader | None:
-        return await self._do("header", run_id)
-
-    async def runs(self, wanted: RunFilter) -> list[RunHeader]:
-        return await self._do("runs", wanted)
-
-    async def begin(
-        self, record: StepRecord, seen: Seen | None, lease: Lease, *, guarded: bool = False
-    ) -> Reply[StepRecord]:
-        return await self._do("begin", record, seen, lease, guarded=guarded)
-
-    async def commit(self, record: StepRecord) -> Reply[StepRecord]:
-        return await self._do("commit", record)
-
-    async def put(self, record: StepRecord, seen: Seen | None, lease: Lease) -> Reply[StepRecord]:
-        return await self._do("put", record, seen, lease)
-
-    async def step(self, run_id: str, step_id: str) -> StepRecord | None:
-        return await self._do("step", run_id, step_id)
-
-    async def steps(self, run_id: str) -> AsyncIterator[list[StepRecord]]:
-        self._check("steps")
-        async for page in self.inner.steps(run_id):
-            yield page
-
-    async def replay(self, run_id: str, within: str = "") -> AsyncIterator[list[StepRecord]]:
-        self._check("replay")
-        async for page in self.inner.replay(run_id, within):
-            yield page
-
-    async def progressed(self, run_id: str, fence: int) -> bool:
-        return await self._do("progressed", run_id, fence)
-
-    async def wake(self, seen: RunHeader) -> Reply[RunHeader]:
-        return await self._do("wake", seen)
-
-    async def due(self, *, limit: int = 100) -> list[RunHeader]:
-        return await self._do("due", limit=limit)
-
-    async def append(self, segment: Segment) -> Reply[Segment]:
-        return await self._do("append", segment)
-
-    async def segments(self, run_id: str, step_id: str, chunk: int = 0) -> AsyncIterator[list[Segment]]:
-        self._check("segments")
-        async for page in self.inner.segments(run_id, step_id, chunk):
-            yield page
-
-    async def last_segment(self, run_id: str, step_id: str, chunk: int = 0) -> Segment | None:
-        return await self._do("last_segment", run_id, step_id, chunk)
-
-    def open_reader(self) -> SegmentReader:
-        return self.inner.open_reader()
-
-    async def send(self, event: Event, seen: RunHeader | None) -> Reply[Event]:
-        return await self._do("send", event, seen)
-
-    async def take(self, event: Event, outcome: StepRecord) -> Reply[StepRecord]:
-        return await self._do("take", event, outcome)
-
-    async def events(self, run_id: str, name: str | None = None) -> AsyncIterator[list[Event]]:
-        self._check("events")
-        async for page in self.inner.events(run_id, name):
-            yield page
-
-    async def children(self, run_id: str) -> AsyncIterator[list[Child]]:
-        self._check("children")
-        async for page in self.inner.children(run_id):
-            yield page
-
-    async def delete(self, run_id: str, children: Sequence[Child], fence: int) -> None:
-        await self._do("delete", run_id, children, fence)
-
-    async def bury(self, lease: Lease, at: str) -> Reply[RunHeader]:
-        return await self._do("bury", lease, at)
-
-    async def tombstones(self, before: str, *, limit: int = 100) -> list[RunHeader]:
-        return await self._do("tombstones", before, limit=limit)
-
-    async def expire(self, seen: RunHeader, expires_at_s: int) -> Reply[RunHeader]:
-        return await self._do("expire", seen, expires_at_s)
-
-    async def purge(self) -> int:
-        return await self._do("purge")
-
-    async def open(self, *, create: bool = True) -> None:
-        await self.inner.open(create=create)
-
-    async def close(self) -> None:
-        await self.inner.close()
-
+    @override
     def open_renewer(self) -> Renewer:
         return _MortalRenewer(self, self.inner.open_renewer())
 
@@ -199,15 +104,6 @@ class Mortal(Journal):
             self.dead = True
         if self.dead:
             raise JournalUnavailable("the owner is dead", waited_s=60)  # so that it isn't asked again
-
-    async def _do(self, verb: str, *args: Any, **options: Any) -> Any:
-        self._check(verb, *args)
-        self.inner.live = self.live
-        reply = await getattr(self.inner, verb)(*args, **options)
-        if self.dies_after(verb, *args):
-            self.dead = True
-        self._check(f"after {verb}")
-        return reply
 
 
 class _MortalRenewer(Renewer):

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import pytest
+from typing_extensions import override
 
 from durable_core import Context, DurableWorkflowExecutor, Retry, current_step, step, workflow
 from durable_core.blobs.memory import MemoryBlobs
 from durable_core.errors import JournalUnavailable, RunFailed
-from durable_core.journal.base import Claim, Departure, Journal, Lease
+from durable_core.journal.base import Journal
 from durable_core.journal.memory import MemoryJournal
 from durable_core.journal.sqlite import SqliteJournal
-from durable_core.records import ACTIVE, Reply, RunHeader, Seen, StepRecord
 from durable_core.store import Store
+from durable_core.testing.forwarding_journal import ForwardingJournal
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class Unreliable(Journal):
-    """Mixed into a journal: applies a verb and loses its reply, or doesn't apply it at all, as often as told.
+class Unreliable(ForwardingJournal):
+    """Applies a verb and loses its reply, or doesn't apply it at all, as often as told.
 
     Attributes:
         loses: How many replies of a verb are lost yet, after it was applied.
@@ -30,91 +34,28 @@ class Unreliable(Journal):
         waited_s: How long a call says it has waited before it failed: from a second on it isn't made again.
     """
 
-    loses: Counter[str]
-    refuses: Counter[str]
-    skips: Counter[str]
-    waited_s: float
+    def __init__(self, inner: Journal) -> None:
+        super().__init__(inner)
+        self.reliable()
 
     def reliable(self) -> None:
-        self.loses, self.refuses, self.skips = Counter(), Counter(), Counter()
+        self.loses, self.refuses, self.skips = Counter[str](), Counter[str](), Counter[str]()
         self.waited_s = 0.0
 
-    def _before(self, verb: str) -> bool:
-        """Whether this call's reply may be lost."""
+    @override
+    async def ask(self, call: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **options: P.kwargs) -> T:
+        verb = call.__name__
         if self.skips[verb]:
             self.skips[verb] -= 1
-            return False
+            return await super().ask(call, *args, **options)
         if self.refuses[verb]:
             self.refuses[verb] -= 1
             raise JournalUnavailable(f"{verb}: as planned, not applied", waited_s=self.waited_s)
-        return True
-
-    def _after(self, verb: str, due: bool) -> None:
-        if due and self.loses[verb]:
+        reply = await super().ask(call, *args, **options)
+        if self.loses[verb]:
             self.loses[verb] -= 1
             raise JournalUnavailable(f"{verb}: as planned, applied")
-
-    async def create(self, header: RunHeader, lease_ms: int = 0) -> Reply[RunHeader]:
-        due = self._before("create")
-        reply = await super().create(header, lease_ms)
-        self._after("create", due)
         return reply
-
-    async def acquire(
-        self,
-        seen: RunHeader,
-        claim: Claim,
-        *,
-        statuses: Sequence[str] = ACTIVE,
-        dead_owner: str | None = None,
-    ) -> Reply[RunHeader]:
-        due = self._before("acquire")
-        reply = await super().acquire(seen, claim, statuses=statuses, dead_owner=dead_owner)
-        self._after("acquire", due)
-        return reply
-
-    async def leave(
-        self, lease: Lease, departure: Departure, *, wake_count: int | None = None
-    ) -> Reply[RunHeader]:
-        due = self._before("leave")
-        reply = await super().leave(lease, departure, wake_count=wake_count)
-        self._after("leave", due)
-        return reply
-
-    async def begin(
-        self, record: StepRecord, seen: Seen | None, lease: Lease, *, guarded: bool = False
-    ) -> Reply[StepRecord]:
-        due = self._before("begin")
-        reply = await super().begin(record, seen, lease, guarded=guarded)
-        self._after("begin", due)
-        return reply
-
-    async def commit(self, record: StepRecord) -> Reply[StepRecord]:
-        due = self._before("commit")
-        reply = await super().commit(record)
-        self._after("commit", due)
-        return reply
-
-    async def header(self, run_id: str) -> RunHeader | None:
-        self._before("header")
-        return await super().header(run_id)
-
-    async def replay(self, run_id: str, within: str = "") -> AsyncIterator[list[StepRecord]]:
-        self._before("replay")
-        async for page in super().replay(run_id, within):
-            yield page
-
-    async def progressed(self, run_id: str, fence: int) -> bool:
-        self._before("progressed")
-        return await super().progressed(run_id, fence)
-
-
-class UnreliableMemory(Unreliable, MemoryJournal):
-    pass
-
-
-class UnreliableSqlite(Unreliable, SqliteJournal):
-    pass
 
 
 ran: list[tuple[str, str]] = []
@@ -129,9 +70,7 @@ def _nothing_ran_yet() -> None:
 
 @pytest.fixture(params=["memory", "sqlite"])
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Unreliable:
-    made = UnreliableMemory() if request.param == "memory" else UnreliableSqlite(tmp_path / "runs.db")
-    made.reliable()
-    return made
+    return Unreliable(MemoryJournal() if request.param == "memory" else SqliteJournal(tmp_path / "runs.db"))
 
 
 @pytest.fixture
@@ -299,15 +238,13 @@ async def test_an_outage_is_no_crash_however_often_it_comes(
 async def test_a_call_that_is_cancelled_while_it_acquires_gives_the_run_back(verb: str) -> None:
     applied = asyncio.Event()
 
-    class Slow(MemoryJournal):
-        async def create(self, header: RunHeader, lease_ms: int = 0) -> Reply[RunHeader]:
-            return await self.late("create", await super().create(header, lease_ms))
-
-        async def acquire(self, seen: RunHeader, claim: Claim, **options: Any) -> Reply[RunHeader]:
-            return await self.late("acquire", await super().acquire(seen, claim, **options))
-
-        async def late(self, of: str, reply: Reply[RunHeader]) -> Reply[RunHeader]:
-            if of == verb and not applied.is_set():
+    class Slow(ForwardingJournal):
+        @override
+        async def ask(
+            self, call: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **options: P.kwargs
+        ) -> T:
+            reply = await super().ask(call, *args, **options)
+            if call.__name__ == verb and not applied.is_set():
                 applied.set()
                 await asyncio.sleep(3600)
             return reply
@@ -316,7 +253,7 @@ async def test_a_call_that_is_cancelled_while_it_acquires_gives_the_run_back(ver
     async def wf(ctx: Context) -> int:
         return 1
 
-    executor = DurableWorkflowExecutor(Store("slow", Slow(), MemoryBlobs()))
+    executor = DurableWorkflowExecutor(Store("slow", Slow(MemoryJournal()), MemoryBlobs()))
     if verb == "acquire":
         await executor.start(wf, run_id="r1")
     running = asyncio.ensure_future(executor.run(wf, run_id="r1"))
