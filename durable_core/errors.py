@@ -124,6 +124,13 @@ class RunBusy(DurableError):
         self.lease_left_s = lease_left_s
 
 
+class RunPruned(DurableError):
+    """The run is being pruned, or was this moment: nothing can go on with what is left of it."""
+
+    code = "RUN_PRUNED"
+    retryable = True
+
+
 class Fenced(DurableError):
     """A later owner drives the run, or it was cancelled; this one has given way."""
 

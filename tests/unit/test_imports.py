@@ -249,6 +249,7 @@ CAUGHT = (
     "RunInputMismatch",
     "RunNotFinished",
     "RunNotFound",
+    "RunPruned",
     "StepFailed",
     "StepInDoubt",
     "StepMismatch",
