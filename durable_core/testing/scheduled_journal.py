@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from durable_core.journal.base import Claim, Departure, Journal, Lease, Renewer, RunFilter, SegmentReader
@@ -187,8 +188,9 @@ class ScheduledJournal(Journal):
             yield page
 
     async def delete(self, run_id: str, children: Sequence[Child], fence: int) -> None:
-        """As the inner one's."""
-        await self._ask("delete", (*children,), lambda: self.inner.delete(run_id, children, fence))
+        """One by one: other writers get their turn in between."""
+        for child in children:
+            await self._ask("delete", (child,), partial(self.inner.delete, run_id, (child,), fence))
 
     async def bury(self, lease: Lease, at: str) -> Reply[RunHeader]:
         """As the inner one's."""
