@@ -8,6 +8,7 @@ from durable_core.engine import admission, sweeping
 from durable_core.engine.asking import ask
 from durable_core.engine.pruning import LeftRun, PrunedRun, count_run, prune_run
 from durable_core.engine.retention import PruneReport, rules
+from durable_core.engine.running import released_on_sigterm
 from durable_core.errors import UsageError
 from durable_core.identity import check_id
 from durable_core.records import TOMBSTONE
@@ -27,6 +28,7 @@ class Housekeeping:
     store: Store
     _tools: Tools
 
+    @released_on_sigterm
     async def prune(
         self,
         *,

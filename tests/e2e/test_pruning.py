@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any
@@ -14,6 +16,7 @@ from durable_core.blobs.base import BlobStore
 from durable_core.engine import pruning, sweeping
 from durable_core.engine.retention import PruneReport
 from durable_core.errors import (
+    DurableError,
     Fenced,
     InvalidId,
     JournalUnavailable,
@@ -146,6 +149,29 @@ async def test_a_pruned_run_leaves_nothing_but_its_tombstone(place: Place) -> No
     for verb in (executor.get, executor.steps, executor.resume, executor.cancel):
         with pytest.raises(RunNotFound):
             await verb("r1")
+
+
+async def test_what_a_map_wrote_goes_too_and_what_is_still_held_of_it_says_so(place: Place) -> None:
+    executor = place.executor()
+
+    @step
+    async def item(number: int) -> bytes:
+        return noise(10_000 if number % 5 == 0 else 10, number)
+
+    @workflow
+    async def mapping(ctx: Context) -> Any:
+        return await ctx.map(item, list(range(40)))
+
+    held = (await executor.run(mapping, run_id="r1")).output
+    assert len(held.outputs[5]) == 10_000
+    before = await left_of(executor, "r1")
+    assert {child.kind for child in before.children} == {"step", "segment"}
+    assert len(before.blobs) == 8
+    await pruned(executor, "r1")
+    assert (await left_of(executor, "r1"))[1:] == ([], set())
+    with pytest.raises(DurableError):
+        list(held.outputs)
+    assert len((await executor.run(mapping, run_id="r1")).output.outputs) == 40
 
 
 async def test_other_runs_keep_their_blobs_also_those_whose_ids_begin_alike(place: Place) -> None:
@@ -485,7 +511,8 @@ async def test_lost_replies_are_recognised(place: Place) -> None:
     assert (header.fence, children, blobs) == (2, [], set())
 
 
-async def test_an_interrupted_prune_lets_the_next_one_go_on_at_once(place: Place) -> None:
+@pytest.mark.parametrize("how", ["cancelled", "SIGTERM"])
+async def test_an_interrupted_prune_lets_the_next_one_go_on_at_once(place: Place, how: str) -> None:
     executor = place.executor()
     await run_ample(executor, "r1")
     before = await executor.store.journal.header("r1")
@@ -495,13 +522,26 @@ async def test_an_interrupted_prune_lets_the_next_one_go_on_at_once(place: Place
     def stop(verb: str, *_: object) -> bool:
         if verb == "delete" and not stopped.is_set():
             stopped.set()
-            pruning_now.cancel()
+            if how == "cancelled":
+                pruning_now.cancel()
+            else:
+                os.kill(os.getpid(), signal.SIGTERM)
         return False
 
+    async def prune() -> int | str | None:
+        try:
+            await other.prune(run_ids="r1")
+        except SystemExit as left:
+            return left.code
+        return None
+
     journal.dies_at = stop
-    pruning_now = asyncio.ensure_future(other.prune(run_ids="r1"))
-    with pytest.raises(asyncio.CancelledError):
-        await pruning_now
+    pruning_now = asyncio.ensure_future(prune())
+    if how == "cancelled":
+        with pytest.raises(asyncio.CancelledError):
+            await pruning_now
+    else:
+        assert await pruning_now == 128 + signal.SIGTERM
     header = await executor.store.journal.header("r1")
     assert header is not None
     assert before is not None

@@ -20,8 +20,8 @@ DAY_S = 24 * 3600
 
 @pytest.fixture
 def _all_are_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blobs count as old from the start: stores tell their age by clocks of their own."""
-    monkeypatch.setattr(pruning, "ORPHAN_AGE_S", 0)
+    """Blobs count as old from the start, to the millisecond: stores tell their age by clocks of their own."""
+    monkeypatch.setattr(pruning, "ORPHAN_AGE_S", -1)
 
 
 old_blobs = pytest.mark.usefixtures("_all_are_old")
