@@ -8,6 +8,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+# Part of the vocabulary here, but in a module of their own: they are no errors.
+from durable_core.control_flow import BranchHalted as BranchHalted
+from durable_core.control_flow import ControlFlow as ControlFlow
+from durable_core.control_flow import HandOver as HandOver
+from durable_core.control_flow import RunInterrupted as RunInterrupted
+from durable_core.control_flow import RunSuspended as RunSuspended
+from durable_core.control_flow import WorkflowOver as WorkflowOver
+
 
 class DurableError(Exception):
     """Base of all errors of this package.
@@ -122,6 +130,13 @@ class RunBusy(DurableError):
         )
         self.owner = owner
         self.lease_left_s = lease_left_s
+
+
+class RunPruned(DurableError):
+    """The run is being pruned, or was this moment: nothing can go on with what is left of it."""
+
+    code = "RUN_PRUNED"
+    retryable = True
 
 
 class Fenced(DurableError):
@@ -371,30 +386,3 @@ class SchemaTooNew(StoreMisconfigured):
     """The store was written by a newer version of this package."""
 
     code = "SCHEMA_TOO_NEW"
-
-
-# ---- Control flow: derived from BaseException, which `except Exception` in a workflow doesn't stop. ----
-
-
-class ControlFlow(BaseException):
-    """Base of what unwinds a workflow without being an outcome of it."""
-
-
-class RunInterrupted(ControlFlow):
-    """The process was asked to stop; the run is released and nothing more is begun in it."""
-
-
-class BranchHalted(ControlFlow):
-    """A sibling branch has failed; this one begins nothing more."""
-
-
-class WorkflowOver(ControlFlow):
-    """The workflow has ended; tasks that it left behind begin nothing more."""
-
-
-class RunSuspended(ControlFlow):
-    """Every live branch waits; the run is released until it is woken."""
-
-
-class HandOver(ControlFlow):
-    """The deadline is near; the run is released for the next process."""

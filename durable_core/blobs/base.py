@@ -22,6 +22,7 @@ MAX_BLOB_BYTES: Final = 256 * 1024 * 1024 + 65536
 _ID = r"[A-Za-z0-9_:@+=-][A-Za-z0-9._:@+=-]{0,127}"
 _RUN_ID = re.compile(_ID)
 _REF = re.compile(rf"runs/({_ID})/({_ID})-([0-9a-f]{{64}})")
+_HASH_CHARS: Final = 64
 
 
 class BlobStore(ABC):
@@ -115,6 +116,16 @@ def check_ref(ref: str) -> None:
 def is_ref(name: str) -> bool:
     """Whether it is a ref of a blob: not a stray file in its folder."""
     return _REF.fullmatch(name) is not None
+
+
+def attempt_of(ref: str) -> str:
+    """The id of the attempt that wrote a blob.
+
+    Raises:
+        InvalidId: This is no ref of a blob.
+    """
+    check_ref(ref)
+    return ref.rpartition("/")[2][: -(_HASH_CHARS + 1)]
 
 
 def is_run_id(name: str) -> bool:

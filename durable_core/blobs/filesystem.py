@@ -117,12 +117,7 @@ class FilesystemBlobs(BlobStore):
             self._stay_inside(path.parent)
             path.unlink(missing_ok=True)
             with suppress(FileNotFoundError):  # another delete may take the folder at any moment
-                for left in list(
-                    path.parent.glob(f"{_TEMPORARY}*")
-                ):  # of puts that died; a live one is younger
-                    with suppress(FileNotFoundError):
-                        if left.stat().st_mtime < time.time() - _STALE_S:
-                            left.unlink()
+                _remove_last_temporaries(path.parent)
                 try:
                     path.parent.rmdir()
                 except OSError as error:
@@ -142,6 +137,8 @@ class FilesystemBlobs(BlobStore):
                 with suppress(FileNotFoundError):  # deleted meanwhile
                     if is_ref(ref) and entry.stat().st_mtime <= latest_s:
                         found.append(ref)
+            if not found:  # nobody deletes a blob of a run whose only put died
+                _remove_last_temporaries(folder)
         return found
 
     def _run_ids(self) -> list[str]:
@@ -185,6 +182,18 @@ class FilesystemBlobs(BlobStore):
                 ) from error
             remedy = "Make room on its disk" if error.errno in _NO_ROOM else "Check the disk it is on"
             raise JournalUnavailable(what, remedy=f"{remedy}, then resume the run") from error
+
+
+def _remove_last_temporaries(folder: Path) -> None:
+    """Removes what puts that died have left, once no blob is there any more: looking costs nothing before."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if is_ref(f"runs/{folder.name}/{entry.name}"):
+                return
+            with suppress(FileNotFoundError):
+                stale = entry.name.startswith(_TEMPORARY) and entry.stat().st_mtime < time.time() - _STALE_S
+                if stale:  # a live one is younger
+                    (folder / entry.name).unlink()
 
 
 def _write(path: Path, data: bytes) -> None:

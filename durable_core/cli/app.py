@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from durable_core.cli import looking, making, outcome, output, running
+from durable_core.cli import looking, making, outcome, output, pruning, running
 from durable_core.errors import DurableError, UsageError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ app.command("run")(running.run)
 app.command("resume")(running.resume)
 app.command("list")(looking.list_runs)
 app.command("show")(looking.show)
+app.command("prune")(pruning.prune)
 app.command("init")(making.init)
 
 

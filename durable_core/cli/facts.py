@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from durable_core.clock import epoch_ms
 from durable_core.engine.process import is_dead, told
-from durable_core.records import CORRUPT, LISTED, RUNNING, STARTED, STEP_STATUSES, RunHeader, StepRecord
+from durable_core.records import (
+    CORRUPT,
+    LISTED,
+    PRUNING,
+    RUNNING,
+    STARTED,
+    STEP_STATUSES,
+    RunHeader,
+    StepRecord,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +124,7 @@ def _chosen(error: Document, keys: tuple[str, ...]) -> Document | None:
 
 def _driver(header: RunHeader, now_ms: int) -> Document | None:
     """Who drives a run, and whether it still does."""
-    if header.status != RUNNING or not header.owner:
+    if header.status not in (RUNNING, PRUNING) or not header.owner:
         return None
     dead = is_dead(header.owner_process)
     left_ms = header.lease_until_ms - now_ms

@@ -22,6 +22,7 @@ from durable_core.errors import (
     RunInputMismatch,
     RunNotFinished,
     RunNotFound,
+    RunPruned,
     StepNotFound,
     StoreMisconfigured,
     StoreNotFound,
@@ -105,6 +106,7 @@ _CODES: Final[tuple[tuple[type[DurableError], int], ...]] = (
     (StepNotFound, NOT_FOUND),
     (StoreNotFound, NOT_FOUND),
     (RunBusy, BUSY),
+    (RunPruned, BUSY),
     (Fenced, BUSY),  # somebody else drives it by now
     (RunNotFinished, NOT_FINISHED),
     (DeadlineReached, NOT_FINISHED),

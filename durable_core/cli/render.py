@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from durable_core.cli.jsonable import as_text
 from durable_core.cli.output import clean, clean_lines, encodable
 from durable_core.cli.tables import Column, facts_text, table
+from durable_core.records import PRUNING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,7 +69,7 @@ def run_text(run: Document, steps: Sequence[Document]) -> str:
         ("run", run["run_id"]),
         ("workflow", f"{run['workflow']}{_source(run['fingerprint'])}"),
         ("status", run_status(run)),
-        ("driver", _driver(run["driver"])),
+        ("pruner" if run["status"] == PRUNING else "driver", _driver(run)),
         ("created", moment(run["created_at"])),
         ("ended", _ended(run["ended_at"], run["took_ms"])),
         ("updated", None if run["ended_at"] else moment(run["updated_at"])),
@@ -141,9 +142,9 @@ def step_text(run_id: str, step: Document, shown: str | None) -> str:
 
 
 _DRIVERS: Final = {
-    "driving": "lease for {} s more",
-    "dead": "which is dead: resume the run",
-    "silent": "whose lease is over: resume the run",
+    "driving": "lease for {left_s} s more",
+    "dead": "which is dead: {again} the run",
+    "silent": "whose lease is over: {again} the run",
 }
 
 
@@ -206,10 +207,14 @@ def value_text(value: object) -> str:
     return text if encodable(text, sys.stdout) else as_text(value, ascii_only=True)
 
 
-def _driver(driver: Document | None) -> str:
+def _driver(run: Document) -> str:
+    driver = run["driver"]
     if driver is None:
         return ""
-    return f"{driver['process']}, {_DRIVERS[driver['state']].format(driver['lease_left_s'])}"
+    again = "prune" if run["status"] == PRUNING else "resume"
+    return (
+        f"{driver['process']}, {_DRIVERS[driver['state']].format(left_s=driver['lease_left_s'], again=again)}"
+    )
 
 
 def _error_lines(error: Document) -> str:

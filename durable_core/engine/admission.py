@@ -19,11 +19,21 @@ from durable_core.errors import (
     RunBusy,
     RunInputMismatch,
     RunNotFound,
+    RunPruned,
     UsageError,
 )
 from durable_core.identity import check_id, input_hash, new_owner
 from durable_core.journal.base import Claim, Departure, Lease
-from durable_core.records import FAILED, PENDING, RUNNING, TOMBSTONE, RunHeader, parse_object
+from durable_core.records import (
+    ENDED,
+    FAILED,
+    PENDING,
+    PRUNING,
+    RUNNING,
+    TOMBSTONE,
+    RunHeader,
+    parse_object,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,9 +99,11 @@ async def create(
     Raises:
         InvalidId: The session's can't be one.
         InputNotSerializable: An input can't be stored.
+        RunPruned: The run that had the id isn't gone yet.
     """
     old = await ask(tools.journal.header, run_id)
     if old is not None and old.status != TOMBSTONE:
+        check_not_pruned(old)
         return old, False
     if session_id is not None:
         check_id(session_id, "session id")
@@ -128,6 +140,7 @@ async def create(
         raise
     if reply.row is None:
         raise CorruptRecord("the run's header vanished while it was created", run_id=run_id)
+    check_not_pruned(reply.row)
     # Whoever took it over since, the creator stays; only the owner tells whether it is still mine to drive.
     return reply.row, (reply.row.owner if owned else reply.row.created_by) == creator
 
@@ -181,7 +194,9 @@ async def acquire(tools: Tools, seen: RunHeader, fingerprint: str | None = None)
 
     Raises:
         RunBusy: Somebody drives it, or was faster.
+        RunPruned: It is being pruned, or was.
     """
+    check_not_pruned(seen)
     if not is_free(tools, seen):
         raise busy(tools, seen)
     journal = tools.journal
@@ -212,6 +227,7 @@ async def acquire(tools: Tools, seen: RunHeader, fingerprint: str | None = None)
     if header is None:
         raise CorruptRecord("the run's header vanished while it was acquired", run_id=seen.run_id)
     if header.owner != claim.owner:
+        check_not_pruned(header)
         if header.fence == seen.fence and header.status != seen.status:
             return header
         raise busy(tools, header)
@@ -221,6 +237,36 @@ async def acquire(tools: Tools, seen: RunHeader, fingerprint: str | None = None)
     if fingerprint is not None and seen.fingerprint not in (None, fingerprint):
         log.warning("workflow_changed", workflow=header.workflow)
     return Admitted(header)
+
+
+async def acquire_to_prune(tools: Tools, seen: RunHeader) -> Admitted | RunHeader | None:
+    """Takes a run that is over, or that a pruner left half-way, in order to delete it.
+
+    P   FAILED, fence 2 ── acquire [fence 2, over] ─▶ PRUNING, fence 3
+    A   FAILED, fence 2 ──────────────────────── (resumes) acquire [fence 2] ─▶ refused: PRUNING, fence 3
+    Q   FAILED, fence 2 ──────────────────────── acquire [fence 2] ─▶ refused: PRUNING, fence 3
+
+    Had A come first, P would be refused and leave the run alone.
+
+    Args:
+        tools: The executor's.
+        seen: The header as last read, of a run that is free.
+
+    Returns:
+        The run, as acquired; or its header as it is now, if it went on since it was read; None: it is gone.
+    """
+    claim = Claim(
+        owner=new_owner(),
+        owner_process=this_process(),
+        lease_ms=tools.lease_ms,
+        crashes=seen.crashes,
+        gone=seen.gone,
+        status=PRUNING,
+    )
+    dead_owner = seen.owner if seen.owner is not None and is_dead(seen.owner_process) else None
+    reply = await ask(tools.journal.acquire, seen, claim, statuses=(*ENDED, PRUNING), dead_owner=dead_owner)
+    header = reply.row
+    return Admitted(header) if header is not None and header.owner == claim.owner else header
 
 
 async def header_of(tools: Tools, run_id: str, where: str) -> RunHeader:
@@ -242,6 +288,24 @@ async def header_of(tools: Tools, run_id: str, where: str) -> RunHeader:
             remedy="See which there are with `durable list`, and check the store's URL",
         )
     return header
+
+
+def check_not_pruned(header: RunHeader) -> None:
+    """Refuses a run of which a part may be gone already.
+
+    Raises:
+        RunPruned: It is being pruned, or was.
+    """
+    if header.status == PRUNING:
+        raise RunPruned(
+            "the run is being pruned: a part of its records is gone",
+            run_id=header.run_id,
+            remedy="Its id is free again once that is done; if it was cut short, prune the run again",
+        )
+    if header.status == TOMBSTONE:
+        raise RunPruned(
+            "the run was pruned this moment", run_id=header.run_id, remedy="Its id is free: start it anew"
+        )
 
 
 def busy(tools: Tools, header: RunHeader) -> RunBusy:

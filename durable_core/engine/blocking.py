@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from durable_core.engine.executor import DurableWorkflowExecutor
     from durable_core.engine.forks import ForkPlan
     from durable_core.engine.results import RunResult, RunView, StepView
+    from durable_core.engine.retention import PruneReport
+    from durable_core.engine.sweeping import SweepReport
     from durable_core.workflow import BoundWorkflow, Workflow
 
 R = TypeVar("R")
@@ -65,6 +67,14 @@ class BlockingExecutor:
     def fork(self, run_id: str, **options: Any) -> ForkPlan:
         """Makes a new run from another's committed steps."""
         return run_here(self._executor.fork(run_id, **options), "fork")
+
+    def prune(self, **wanted: Any) -> PruneReport:
+        """Deletes runs that are over."""
+        return run_here(self._executor.prune(**wanted), "prune")
+
+    def sweep(self, **wanted: Any) -> SweepReport:
+        """Takes what belongs to no run any more."""
+        return run_here(self._executor.sweep(**wanted), "sweep")
 
     def close(self) -> None:
         """Gives connections and threads back."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, get_args, 
 from durable_core.clock import Clock, SystemClock, rfc3339
 from durable_core.engine import admission, calls, forks, looking, operations
 from durable_core.engine.blocking import BlockingExecutor
+from durable_core.engine.housekeeping import Housekeeping
 from durable_core.engine.results import RunResult, RunView, StepView, view_of
 from durable_core.engine.running import How, drive_admitted, go_on, released_on_sigterm
 from durable_core.engine.stopping import Deadline
@@ -35,7 +36,7 @@ DEFAULT_RUN_CRASH_LIMIT: Final = 5
 DEFAULT_GRACE_S: Final = 10.0
 
 
-class DurableWorkflowExecutor:
+class DurableWorkflowExecutor(Housekeeping):
     """Runs workflows and resumes them from their last committed step.
 
     Args:

@@ -66,9 +66,12 @@ async def fork(
     Raises:
         StepNotFound: The run has no step `from_step`.
         RunInputMismatch: The new id is taken, or the run is of another workflow.
+        RunPruned: The run is being pruned.
     """
     admission.check_same(old, workflow, None)
     records = await looking.steps_of(tools.journal, old, within=None)
+    now = await ask(tools.journal.header, old.run_id)
+    admission.check_not_pruned(now or old)  # a prune that began meanwhile may have kept some from being read
     last = next((n for n, record in enumerate(records) if record.step_id == from_step), None)
     if from_step is not None and last is None:
         raise StepNotFound("the run has no such step", run_id=old.run_id, step_id=from_step)

@@ -80,9 +80,10 @@ async def go_on(
         redrive: Whether a FAILED run is driven again.
 
     Raises:
-        RunBusy, RunInputMismatch, RunFailed, RunCancelled, DeadlineReached: As they say.
+        RunBusy, RunPruned, RunInputMismatch, RunFailed, RunCancelled, DeadlineReached: As they say.
     """
     while True:
+        admission.check_not_pruned(header)
         admission.check_same(header, workflow, inputs)
         if header.status in (COMPLETED, CANCELLED) or (header.status == FAILED and not redrive):
             return await result_of(header, tools.values, tools.outcomes, workflow.adapter)

@@ -116,12 +116,14 @@ def until_terminated() -> Iterator[threading.Event]:
             return
         loop.add_signal_handler(signal.SIGTERM, watch.terminate)
         _watches[loop] = watch
+    outermost = task is not None and task not in watch.tasks  # one operation may await another
     if task is not None:
         watch.tasks.add(task)
     try:
         yield watch.terminated
     finally:
-        watch.tasks.discard(task)
+        if outermost:
+            watch.tasks.discard(task)
         if not watch.tasks:
             del _watches[loop]
             loop.remove_signal_handler(signal.SIGTERM)

@@ -18,10 +18,12 @@ from dataclasses import dataclass
 from tests.concurrency.moves import Move
 from tests.concurrency.processes import simulated
 from tests.concurrency.promises import Violation
-from tests.concurrency.scenarios import SCENARIOS
+from tests.concurrency.prune_scenarios import PRUNE_SCENARIOS
+from tests.concurrency.scenarios import PLAIN_SCENARIOS
 from tests.concurrency.simulation import Scenario, World
 from tests.concurrency.traces import brief
 
+SCENARIOS = (*PLAIN_SCENARIOS, *PRUNE_SCENARIOS)
 FAULT_SHARE = 0.12
 
 

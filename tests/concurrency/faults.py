@@ -216,4 +216,41 @@ FAULTS = (
         "status=CANCELLED,",
         scenario="cancelled",
     ),
+    Fault(
+        "prune-header-first",
+        "engine/pruning.py",
+        "        cleared = await clear(tools, header.run_id, header.fence, hold.check)\n"
+        "        await _bury(tools, hold)\n",
+        "        await _bury(tools, hold)\n"
+        "        cleared = await clear(tools, header.run_id, header.fence, hold.check)\n",
+        scenario="prune",
+    ),
+    Fault(
+        "prune-stuck",
+        "engine/admission.py",
+        "statuses=(*ENDED, PRUNING)",
+        "statuses=ENDED",
+        scenario="prune",
+    ),
+    Fault(
+        "delete-without-fence",
+        "journal/_memory_below.py",
+        "if row is not None and row.fence <= fence:",
+        "if row is not None:",
+        scenario="prune, reuse",
+    ),
+    Fault(
+        "bury-without-fence",
+        "journal/_memory_below.py",
+        "if old is None or not is_mine(old, lease):",
+        "if old is None:",
+        scenario="prune, reuse",
+    ),
+    Fault(
+        "tombstone-forgets-its-fence",
+        "journal/_memory_below.py",
+        "fence=old.fence,\n                    base_fence=old.fence,",
+        "fence=0,\n                    base_fence=0,",
+        scenario="prune",
+    ),
 )

@@ -19,7 +19,9 @@ from tests.concurrency.traces import brief
 if TYPE_CHECKING:
     from tests.concurrency.simulation import World
 
-WRITES = ("create", "acquire", "leave", "cancel", "begin", "commit", "put", "renew")
+WRITES = (
+    "create", "acquire", "leave", "cancel", "begin", "commit", "put", "renew", "delete", "bury",
+)  # fmt: skip
 
 who: ContextVar[Process | None] = ContextVar("who", default=None)
 
@@ -56,7 +58,7 @@ class Process:
     clock: FakeClock = field(default_factory=FakeClock)
     task: asyncio.Task[None] | None = None
     alive: bool = True
-    drives: bool = False
+    role: str = ""  # drive or prune: one of each role that there is stays alive
     history: int = 0  # a hash of all replies so far: what the process knows
     ids: int = 0
     requests: int = 0

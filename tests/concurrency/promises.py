@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 from durable_core.journal.base import Lease
 from durable_core.journal.memory import MemoryJournal
-from durable_core.records import COMMITTED, COMPLETED, SKIPPED, Reply, RunHeader, StepRecord
+from durable_core.records import (
+    COMMITTED,
+    COMPLETED,
+    PRUNING,
+    SKIPPED,
+    TOMBSTONE,
+    Reply,
+    RunHeader,
+    StepRecord,
+)
 from tests.concurrency.traces import brief
 
 if TYPE_CHECKING:
@@ -15,6 +24,7 @@ if TYPE_CHECKING:
     from tests.concurrency.simulation import Scenario
 
 RUN = "r"
+FROM_BEFORE = "old."  # attempts of records that are there when the execution begins
 
 
 class Violation(Exception):
@@ -33,6 +43,7 @@ class Promises:
         self.scenario, self.journal = scenario, journal
         self.settled: dict[str, StepRecord] = {}
         self.ended: RunHeader | None = None
+        self.fence = 0
         self.bodies: dict[str, list[tuple[str, int]]] = {}
         self.keys: dict[str, set[str]] = {}
 
@@ -40,6 +51,15 @@ class Promises:
         """After each write."""
         header = self.journal.headers.get(RUN)
         base = header.base_fence if header is not None else 0
+        if header is not None:
+            if header.fence < self.fence:
+                raise Violation(f"the fence went back from {self.fence}: {brief(header)}")
+            self.fence = header.fence
+            if self.scenario.prunes and header.status in (PRUNING, TOMBSTONE):
+                self._check_pruned(header)
+                return
+        elif self.fence:
+            raise Violation("the header is gone, and its fence with it")
         for step_id, record in self.settled.items():
             now = self.journal.records.get((RUN, step_id))
             if now != record:
@@ -51,6 +71,19 @@ class Promises:
             raise Violation(f"an ended run changed: {brief(self.ended)} became {brief(header)}")
         if self.scenario.has_ended(header):
             self.ended = header
+
+    def _check_pruned(self, header: RunHeader) -> None:
+        """What there was before it may go now; and it has gone when there is a tombstone.
+
+        What zombies put meanwhile may lie under it.
+        """
+        self.settled.clear()
+        self.ended = None
+        if header.status == TOMBSTONE:
+            self.bodies.clear()  # they are counted anew in each life of the id
+            for record in self.journal.records.values():
+                if record.attempt_id.startswith(FROM_BEFORE):
+                    raise Violation(f"the run was buried with {brief(record)} under it")
 
     def ran(self, name: str, by: str, fence: int, key: str) -> None:
         """A body has its effect now."""
@@ -119,5 +152,7 @@ class Promises:
         if said != outputs:
             raise Violation(f"the run's output is {said}, its steps' are {outputs}")
         for process in processes:
+            if self.scenario.reuses and process.fence <= header.base_fence:
+                continue  # it was told of an earlier life
             if process.outcome is not None and process.outcome != said:
                 raise Violation(f"{process.name} was told {process.outcome}, the run's output is {said}")

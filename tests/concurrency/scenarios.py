@@ -44,7 +44,7 @@ from durable_core.testing.fake_clock import START_MS, FakeClock
 from durable_core.workflow import Workflow
 from tests.concurrency.actors import drives, effect, is_due
 from tests.concurrency.processes import Process, here
-from tests.concurrency.promises import RUN
+from tests.concurrency.promises import FROM_BEFORE, RUN
 from tests.concurrency.simulation import Scenario, World
 
 FOREVER = 50
@@ -165,12 +165,12 @@ def workers(
             header = header_of(wf)
             world.journal.headers[RUN] = header
         for name in names:
-            world.process(name, lambda process: drives(process, partial(_run, process, wf, deadline)))
+            world.process(name, lambda process: drives(process, partial(run_it, process, wf, deadline)))
 
     return prepare
 
 
-def _run(process: Process, wf: Workflow[..., Any], deadline: timedelta | None) -> Coroutine[Any, Any, Any]:
+def run_it(process: Process, wf: Workflow[..., Any], deadline: timedelta | None) -> Coroutine[Any, Any, Any]:
     return process.executor.run(wf, run_id=RUN, deadline=deadline)
 
 
@@ -203,11 +203,15 @@ def with_operator(
 
 def resumed(world: World) -> None:
     """A run that FAILED because of its first step is resumed by two at once."""
+    failed_run(world)
+    for name in "AB":
+        world.process(name, lambda process: drives(process, partial(process.executor.resume, RUN, retried)))
+
+
+def failed_run(world: World) -> None:
     error = as_json({"code": "STEP_FAILED", "steps": ["flaky"], "fence": 1})
     world.journal.headers[RUN] = replace(header_of(retried), status=FAILED, fence=1, error=error)
     world.journal.records[RUN, "flaky"] = first_record("flaky", FAILED)._replace(attempt=2, error=error)
-    for name in "AB":
-        world.process(name, lambda process: drives(process, partial(process.executor.resume, RUN, retried)))
 
 
 def reused(names: str, *old: str) -> Callable[[World], None]:
@@ -219,9 +223,11 @@ def reused(names: str, *old: str) -> Callable[[World], None]:
             world.journal.records[RUN, step_id] = old_record(step_id, fence=2)
         for name in names:
             if name == "Z":
-                world.process(name, _zombie)
+                world.process(name, zombie)
             else:
-                world.process(name, lambda process: drives(process, partial(_run, process, pure_first, None)))
+                world.process(
+                    name, lambda process: drives(process, partial(run_it, process, pure_first, None))
+                )
 
     return prepare
 
@@ -238,10 +244,10 @@ def strayed(world: World) -> None:
 
     world.process("A", lambda process: world.gate("body", ("guarded",), body))
     for name in "BC":
-        world.process(name, lambda process: drives(process, partial(_run, process, once, None)))
+        world.process(name, lambda process: drives(process, partial(run_it, process, once, None)))
 
 
-async def _zombie(process: Process) -> None:
+async def zombie(process: Process) -> None:
     header = replace(
         header_of(pure_first), status=RUNNING, owner="Z.0", owner_process="Z", fence=1, lease_until_ms=0
     )
@@ -278,7 +284,7 @@ def old_record(step_id: str, fence: int) -> StepRecord:
     return StepRecord(
         RUN, step_id, 0 if step_id == "p" else 1, COMMITTED, input_hash(step_id, (), {}),
         sha256(output).hexdigest(), output, None, "json", rfc3339(START_MS), rfc3339(START_MS), key, 1, 0,
-        f"old.{step_id}", fence, output_size=len(output),
+        f"{FROM_BEFORE}{step_id}", fence, output_size=len(output),
     )  # fmt: skip
 
 
@@ -292,7 +298,7 @@ STANDARD = (
     {"vanish": 1, "outage": 1},
     {"pause": 1, "renewal": 2},
 )
-SCENARIOS = (
+PLAIN_SCENARIOS = (
     Scenario(name="3 steps", prepare=workers(three, "AB"), steps=("s1", "s2", "s3"), budgets=STANDARD),
     Scenario(
         name="new run",

@@ -49,6 +49,8 @@ class Scenario:
         may_end: How else the run may end.
         may_complete: Whether it may end COMPLETED.
         resumes: Whether a FAILED run is resumed.
+        prunes: Whether a run that has ended may be pruned.
+        reuses: Whether its id is begun anew once it is pruned: before that, nothing has ended.
     """
 
     name: str
@@ -60,11 +62,16 @@ class Scenario:
     may_end: tuple[str, ...] = ()
     may_complete: bool = True
     resumes: bool = False
+    prunes: bool = False
+    reuses: bool = False
 
     def has_ended(self, header: RunHeader | None) -> bool:
         """Whether nobody has anything more to do."""
         return (
-            header is not None and header.status in ENDED and not (self.resumes and header.status == FAILED)
+            header is not None
+            and header.status in ENDED
+            and not (self.resumes and header.status == FAILED)
+            and not (self.reuses and header.base_fence == 0)
         )
 
 
@@ -216,9 +223,10 @@ class World:
                 if request.writes and request.verb != "renew":
                     found += self._fault("lost", request)
                 found += self._fault("outage", request)
-        drivers = [process for process in self.processes if process.alive and process.drives]
+        needed = [process for process in self.processes if process.alive and process.role]
         for process in dict.fromkeys(r.process for r in ready if r.condition is None):
-            if drivers != [process]:  # somebody has to be left who could keep the promises
+            # Somebody has to be left who could keep the promises.
+            if [one for one in needed if one.role == process.role] != [process]:
                 found += self._fault("crash", process)
                 found += self._fault("vanish", process)
         for request in self.sent:
@@ -233,7 +241,7 @@ class World:
                 found += self._fault("alarm", (owner, alarm))
         header = self.header()
         if header is not None and header.owner is not None:
-            clocks = [self.clock, *(process.clock for process in drivers)]
+            clocks = [self.clock, *(process.clock for process in needed)]
             if not ready and any(header.lease_until_ms >= clock.now_ms() for clock in clocks):
                 found.append(Move(self, "lease over", header.owner_process))
             elif header.lease_until_ms >= self.clock.now_ms() and header.owner_process not in self.dead:

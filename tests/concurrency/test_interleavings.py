@@ -12,9 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.concurrency.explore import explore, replay, walk
+from tests.concurrency.explore import SCENARIOS, explore, replay, walk
 from tests.concurrency.processes import simulated
-from tests.concurrency.scenarios import SCENARIOS
 from tests.concurrency.simulation import Scenario, World
 from tests.concurrency.traces import brief
 from tests.waiting import full

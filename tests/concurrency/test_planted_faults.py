@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.concurrency.explore import SCENARIOS
 from tests.concurrency.faults import FAULTS, Fault
-from tests.concurrency.scenarios import SCENARIOS
 from tests.waiting import full
 
 ROOT = Path(__file__).parents[2]

@@ -160,6 +160,17 @@ def test_stray_files_are_not_listed_and_what_a_dead_put_left_goes_with_the_run(f
     assert live.exists()
 
 
+def test_what_a_dead_put_left_goes_also_when_its_run_has_no_blob(folder: Path) -> None:
+    run_folder = (folder / REF).parent
+    run_folder.mkdir(parents=True)
+    dead, live = run_folder / ".put-dead", run_folder / ".put-live"
+    for path in (dead, live):
+        path.write_bytes(b"x")
+    os.utime(dead, (time.time() - 2 * DAY_S,) * 2)
+    assert refs(FilesystemBlobs(folder)) == []
+    assert (dead.exists(), live.exists()) == (False, True)
+
+
 def test_a_run_folder_that_links_elsewhere_is_refused(folder: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -17,6 +17,7 @@ import pytest
 
 from durable_core import Context, DurableWorkflowExecutor, current_step, step, workflow
 from durable_core.engine.results import StepView
+from durable_core.engine.stopping import until_terminated
 from durable_core.errors import RunBusy
 from tests.e2e.programs import deploys
 from tests.e2e.programs.witness import bodies, count, noted, statuses
@@ -181,6 +182,19 @@ async def test_sigterm_releases_the_run_and_leaves_with_its_own_exit_code(place:
     assert (await executor.resume("r1", wf)).output == "done"
     record = (await executor.steps("r1"))[0].record
     assert (record.attempt, record.crashes) == (2, 0)
+
+
+async def test_an_operation_may_be_awaited_inside_another() -> None:
+    """In one task: the outer one is still watched when the inner one has ended."""
+    with until_terminated():
+        with until_terminated() as inner:
+            pass
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.sleep(5)
+        assert inner.is_set()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 async def test_an_applications_own_handler_of_sigterm_stays_in_charge(place: Place) -> None:

@@ -682,11 +682,11 @@ async def test_a_step_in_flight_at_a_deadline_that_commits_in_time_is_kept(place
 
     @workflow(name="deadline_kept")
     async def wf(ctx: Context) -> str:
-        return await ctx.step(work, "a", 1.88) + await ctx.step(work, "b", 0)
+        return await ctx.step(work, "a", 3.64) + await ctx.step(work, "b", 0)
 
     executor = place.executor()
     with pytest.raises(DeadlineReached) as caught:
-        await executor.run(wf, run_id="r1", deadline=timedelta(seconds=2))
+        await executor.run(wf, run_id="r1", deadline=timedelta(seconds=4))
     assert caught.value.retryable
     assert await statuses(executor, "r1") == {"work": "COMMITTED"}
     view = await executor.get("r1")

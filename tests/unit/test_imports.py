@@ -19,7 +19,7 @@ MAX_LINES = 400
 
 # From the bottom up: a module may import from its own layer and those before it. The longest prefix counts.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "records", "clock", "arguments"),
+    ("errors", "control_flow", "records", "clock", "arguments"),
     ("identity", "codec", "envelope", "retry", "annotations", "settings", "current", "log", "forking"),
     ("outcomes", "item_table", "map_reference", "map_result", "manifest", "rate"),
     ("journal.base", "blobs.base", "journal.schema", "store"),
@@ -249,6 +249,7 @@ CAUGHT = (
     "RunInputMismatch",
     "RunNotFinished",
     "RunNotFound",
+    "RunPruned",
     "StepFailed",
     "StepInDoubt",
     "StepMismatch",
