@@ -419,6 +419,7 @@ async def test_a_half_pruned_run_is_refused_to_everybody_but_the_next_prune(
         lambda: executor.run(flow.workflow, run_id="r1", wait=True),
         lambda: executor.start(flow.workflow, run_id="r1"),
         lambda: executor.resume("r1", flow.workflow),
+        lambda: asyncio.wait_for(executor.resume("r1", flow.workflow, wait=True), 5),
         lambda: executor.skip("r1", "part"),
         lambda: executor.fork("r1", wf=flow.workflow),
     ):
@@ -610,6 +611,22 @@ async def test_a_pruner_and_somebody_who_resumes_the_run_never_both_get_it(place
                 assert [one.run_id for one in report.left] == [run_id]
             outcomes.add("resumed")
     assert outcomes == {"pruned", "resumed"}
+
+
+async def test_who_resumes_a_run_is_told_when_a_pruner_was_faster(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pruner, (driver, journal), flow = place.executor(), place.mortal(), Sickly()
+    await failed(pruner, "r1", flow)
+    acquire = journal.acquire
+
+    async def slowly(*args: Any, **options: Any) -> Any:
+        await pruned(pruner, "r1")
+        return await acquire(*args, **options)
+
+    monkeypatch.setattr(journal, "acquire", slowly)
+    with pytest.raises(RunPruned):
+        await driver.resume("r1", flow.workflow)
 
 
 async def test_a_long_prune_keeps_its_lease(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

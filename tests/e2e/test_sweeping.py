@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from durable_core import Context, DurableWorkflowExecutor, step, workflow
 from durable_core.engine import pruning, sweeping
 from durable_core.errors import CorruptRecord, InvalidId, RunFailed
-from durable_core.records import COMMITTED, STARTED, TOMBSTONE, Event, Segment
+from durable_core.records import COMMITTED, STARTED, TOMBSTONE, Event, Segment, StepRecord
 from tests.leftovers import ample, left_of, noise, put_blob, run_ample
 from tests.stores import Place, Processes, crash, verb_of
 
@@ -210,6 +211,42 @@ async def test_the_blob_of_an_attempt_that_can_still_commit_stays(place: Place, 
 
 
 @old_blobs
+async def test_a_blob_whose_pointer_is_committed_while_pointers_are_read_stays(
+    place: Place, processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await crash(
+        place, processes, lambda one: one.run(ample, run_id="r1", ballast=b""), at=verb_of("commit", "large")
+    )
+    executor, journal = place.mortal()
+    (ref,) = (await left_of(executor, "r1")).blobs
+    steps = journal.steps
+
+    async def late(run_id: str) -> AsyncIterator[list[StepRecord]]:
+        record = await journal.step(run_id, "large")
+        assert record is not None
+        assert (await journal.commit(record._replace(status=COMMITTED, output_ref=ref))).ok
+        async for page in steps(run_id):
+            yield page
+
+    monkeypatch.setattr(journal, "steps", late)
+    assert (await executor.sweep()).orphans == 0
+    assert (await left_of(executor, "r1")).blobs == {ref}
+
+
+@old_blobs
+async def test_an_orphan_under_a_tombstone_is_counted_once(place: Place) -> None:
+    clock = place.turn_clock()
+    executor = place.executor()
+    await run_ample(executor, "r1")
+    await executor.prune(run_ids="r1")
+    await put_blob(executor, "r1", "undead")
+    clock.turn(DAY_S + 1)
+    for dry_run in (True, False):
+        report = await executor.sweep(dry_run=dry_run)
+        assert (report.orphans, report.expired) == (1, 0)
+
+
+@old_blobs
 async def test_the_blob_of_an_attempt_that_was_begun_anew_goes(place: Place, processes: Processes) -> None:
     await crash(
         place, processes, lambda one: one.run(ample, run_id="r1", ballast=b""), at=verb_of("commit", "large")
@@ -254,6 +291,28 @@ async def test_young_blobs_that_nothing_named_outlive_the_prune(place: Place) ->
     ref = await put_blob(executor, "r1", "next")
     await executor.prune(run_ids="r1")
     assert (await left_of(executor, "r1")).blobs == {ref}
+
+
+@old_blobs
+async def test_a_prune_that_takes_long_does_not_take_blobs_of_the_next_life_for_old_ones(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was paused between the tombstone and its look for orphans."""
+    clock = place.turn_clock()
+    executor, later = place.mortal()[0], place.executor()
+    await run_ample(later, "r1")
+    journal = executor.store.journal
+    bury, refs = journal.bury, []
+
+    async def slowly(*args: Any) -> Any:
+        reply = await bury(*args)
+        refs.append(await put_blob(later, "r1", "next"))
+        clock.turn(3600)
+        return reply
+
+    monkeypatch.setattr(journal, "bury", slowly)
+    await executor.prune(run_ids="r1")
+    assert (await left_of(later, "r1")).blobs == set(refs)
 
 
 @old_blobs
