@@ -1,13 +1,13 @@
 """What a store is named by: arguments, the environment, a URL. Nothing is opened here.
 
-A URL never holds credentials, and a message never shows what could be some.
+A message never shows what could be credentials; those of AWS have no place in a URL at all.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, unquote_to_bytes, urlencode, urlsplit
 
@@ -79,6 +79,17 @@ class DynamoUrl:
         return f"dynamodb://{self.table}?{urlencode(given, safe=':/')}"
 
 
+@dataclass(frozen=True, slots=True)
+class PostgresUrl:
+    """`postgresql://…`: left to the client library, which knows its options.
+
+    Attributes:
+        url: With credentials.
+    """
+
+    url: str = field(repr=False)
+
+
 def store_url(store: str | None, db_path: str | os.PathLike[str] | None, backend: str | None) -> str:
     """The URL that the executor's arguments and the environment name.
 
@@ -125,13 +136,15 @@ def store_url(store: str | None, db_path: str | os.PathLike[str] | None, backend
     return DEFAULT_URL
 
 
-def parse_store_url(url: str) -> MemoryUrl | SqliteUrl | DynamoUrl:
+def parse_store_url(url: str) -> MemoryUrl | SqliteUrl | PostgresUrl | DynamoUrl:
     """What a URL names.
 
     Raises:
         UsageError: It names no store, or has unknown, repeated or impossible options.
     """
     scheme = _scheme(url)
+    if scheme == "postgresql":
+        return PostgresUrl(url)
     try:
         parts = urlsplit(url)
     except ValueError as error:  # brackets that belong to no address
@@ -140,8 +153,6 @@ def parse_store_url(url: str) -> MemoryUrl | SqliteUrl | DynamoUrl:
         raise UsageError(
             f"{shown(url)!r} has a part after #, which means nothing here", remedy="Write # in a name as %23"
         )
-    if scheme == "postgresql":
-        raise UsageError("postgresql stores aren't part of this version", remedy="Use sqlite:///FILE for now")
     if scheme == "dynamodb":
         return _dynamo_url(url, parts)
     if parts.query:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from durable_core.blobs.filesystem import FilesystemBlobs
 from durable_core.blobs.memory import MemoryBlobs
+from durable_core.blobs.sql import SqlBlobs
 from durable_core.errors import StoreNotFound, UsageError
 from durable_core.journal.memory import MemoryJournal
 from durable_core.journal.sqlite import SqliteJournal
 from durable_core.store import Store
-from durable_core.store_urls import DynamoUrl, MemoryUrl, no_name, parse_store_url
+from durable_core.store_urls import DynamoUrl, MemoryUrl, PostgresUrl, no_name, parse_store_url
 
 if TYPE_CHECKING:
     from durable_core.clock import Clock
@@ -27,13 +28,15 @@ def open_store(url: str, clock: Clock | None = None) -> Store:
     """The store that a URL names; nothing is connected yet.
 
     Args:
-        url: `sqlite:///file.db` (relative), `sqlite:////abs/file.db`, or `memory://`.
-        clock: What leases are judged by.
+        url: `sqlite:///file.db` (relative), `sqlite:////abs/file.db`, `postgresql://…`, or `memory://`.
+        clock: What leases are judged by; when None, the store's own if it has one, else the machine's.
 
     Raises:
         UsageError: The URL names no store, or has options that can't be meant.
     """
     named = parse_store_url(url)
+    if isinstance(named, PostgresUrl):
+        return _postgres_store(named, clock)
     if isinstance(named, MemoryUrl):
         return Store("memory://", MemoryJournal(clock), MemoryBlobs())
     if isinstance(named, DynamoUrl):
@@ -91,6 +94,21 @@ def _provision(named: DynamoUrl, dry_run: bool) -> list[str]:
         )
     finally:
         transport.close_now()
+
+
+def _postgres_store(named: PostgresUrl, clock: Clock | None) -> Store:
+    """Imported only here: its client is an extra."""
+    try:
+        from durable_core.journal._postgres_pool import Pool
+        from durable_core.journal._postgres_server import server_of
+        from durable_core.journal.postgres import PostgresJournal
+    except ImportError as error:
+        raise UsageError(
+            f"postgresql:// stores need psycopg, which can't be imported: {error}",
+            remedy="pip install 'durable-core[postgres]'",
+        ) from error
+    pool = Pool(server_of(named.url))
+    return Store(pool.place, PostgresJournal(pool, clock), SqlBlobs(pool))
 
 
 def _sqlite_journal(path: str, clock: Clock | None) -> SqliteJournal:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cloud import ENVIRONMENT, Cloud, aws_threads, open_clients, running_cloud
+from tests.postgres import PostgresServer
 from tests.waiting import until
 
 # A shell that starts the tests in the background has Ctrl-C ignored, and children inherit that:
@@ -20,7 +21,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A developer's own settings must not decide what a test sees."""
     for name in list(os.environ):
-        if name.startswith(("DURABLE_", "AWS_")):
+        if name.startswith(("DURABLE_", "AWS_", "PG")):
             monkeypatch.delenv(name)
 
 
@@ -39,3 +40,23 @@ def cloud(moto_server: Cloud, monkeypatch: pytest.MonkeyPatch, _clean_environmen
     yield moto_server
     until(lambda: not aws_threads(), "the threads of transports to end")
     assert open_clients() == []
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One server for all tests, started when the first one asks for it."""
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def postgres_url(postgres: PostgresServer) -> Iterator[str]:
+    """A store of its own on that server; whoever uses it leaves no connection behind."""
+    schema = postgres.take_schema()
+    yield postgres.store(schema)
+    assert postgres.connections() == 0
+    postgres.give_back(schema)

@@ -25,7 +25,7 @@ from durable_core.testing.forwarding_journal import ForwardingJournal
 P = ParamSpec("P")
 T = TypeVar("T")
 
-KINDS = ("memory", "sqlite")
+KINDS = ("memory", "sqlite", "postgres")
 
 
 class TurnedClock:
@@ -124,17 +124,23 @@ class Place:
     """Where the runs of one test are kept. Each executor made here is as a process of its own.
 
     Args:
-        kind: memory or sqlite.
+        kind: memory, sqlite or postgres.
         folder: Of the test.
-        clock: Of every executor.
+        clock: Of every executor; without it leases go by the store's own time, if it has one.
+        url: Of the store; needed for a server's.
     """
 
-    def __init__(self, kind: str, folder: Path, clock: TurnedClock | SystemClock | None = None) -> None:
+    def __init__(
+        self, kind: str, folder: Path, clock: TurnedClock | None = None, *, url: str | None = None
+    ) -> None:
         self.kind = kind
         self.folder = folder
+        self.url = url or {"memory": "memory://", "sqlite": f"sqlite:///{folder / 'runs.db'}"}[kind]
         self.clock: Any = clock or SystemClock()
+        self._given = clock
         self._made: list[DurableWorkflowExecutor] = []
-        self._memory = open_store("memory://", self.clock) if kind == "memory" else None
+        self._opened: list[Store] = []
+        self._memory = open_store(self.url, clock) if kind == "memory" else None
 
     @property
     def turned(self) -> TurnedClock:
@@ -145,12 +151,14 @@ class Place:
     def turn_clock(self, *, waits: bool = False) -> TurnedClock:
         """From now on the test turns the clock; to be called before anything is made here."""
         assert not self._made
-        self.__init__(self.kind, self.folder, TurnedClock(waits=waits))  # type: ignore[misc]
+        self.__init__(self.kind, self.folder, TurnedClock(waits=waits), url=self.url)  # type: ignore[misc]
         return self.turned
 
     def store(self) -> Store:
         """A new connection to it."""
-        return self._memory or open_store(f"sqlite:///{self.folder / 'runs.db'}", self.clock)
+        found = self._memory or open_store(self.url, self._given)
+        self._opened.append(found)
+        return found
 
     def executor(self, **options: Any) -> DurableWorkflowExecutor:
         """A process that uses it."""
@@ -169,6 +177,9 @@ class Place:
         """Closes what was made."""
         for made in self._made:
             await made.close()
+        for opened in self._opened:
+            await opened.journal.close()
+            await opened.blobs.close()
 
 
 class Processes:

@@ -310,13 +310,18 @@ def check_not_pruned(header: RunHeader) -> None:
 
 def busy(tools: Tools, header: RunHeader) -> RunBusy:
     """Why a run can't be driven here now."""
-    left_ms = header.lease_until_ms - tools.clock.now_ms()
+    left_ms = header.lease_until_ms - _now_ms(tools)
     return RunBusy(header.run_id, owner=told(header.owner_process), lease_left_s=left_ms / 1000)
 
 
 def is_free(tools: Tools, header: RunHeader) -> bool:
     """Whether an acquire could succeed, as far as the header tells."""
-    return header.lease_until_ms < tools.clock.now_ms() or is_dead(header.owner_process)
+    return header.lease_until_ms < _now_ms(tools) or is_dead(header.owner_process)
+
+
+def _now_ms(tools: Tools) -> int:
+    """The time that leases go by, as well as this process can tell."""
+    return tools.clock.now_ms() + tools.journal.skew_ms
 
 
 def hash_of(workflow: Workflow[..., Any], inputs: Mapping[str, object]) -> str:

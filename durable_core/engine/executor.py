@@ -40,15 +40,16 @@ class DurableWorkflowExecutor(Housekeeping):
     """Runs workflows and resumes them from their last committed step.
 
     Args:
-        store: The store's URL: `sqlite:///runs.db`, `memory://`; or an opened `Store`. Without it, `db_path`
-            and `backend`, else `DURABLE_STORE`, else `sqlite:///durable.db` in the working folder.
+        store: The store's URL: `sqlite:///runs.db`, `postgresql://…`, `memory://`; or an opened `Store`.
+            Without it, `db_path` and `backend`, else `DURABLE_STORE`, else `sqlite:///durable.db` in the
+            working folder.
         db_path: A SQLite file.
         backend: sqlite, postgres, dynamodb, s3 or memory.
         lease_s: Seconds that this process may be silent before another may take its runs over.
         run_crash_limit: Takeovers in a row from owners that finished nothing before a run is failed.
         grace_s: Seconds that a way out waits for `def` bodies.
         output_cap_bytes: The most raw bytes that a value may have.
-        clock: The source of time.
+        clock: The source of time. Without one it is the machine's, and for leases the store's if it has one.
 
     Raises:
         UsageError: The arguments name no store, contradict each other, or are out of range.
@@ -73,11 +74,11 @@ class DurableWorkflowExecutor(Housekeeping):
     ) -> None:
         check_settings(lease_s, run_crash_limit, grace_s, output_cap_bytes)
         ensure_configured()  # a wrong setting is refused here, not in the middle of a run
-        clock = clock or SystemClock()
         if not isinstance(store, Store):
             from durable_core.stores import open_store  # the one import that points up
 
             store = open_store(store_url(store, db_path, backend), clock)
+        clock = clock or SystemClock()
         self.store: Store = store
         self._tools = tools_of(
             self.store,

@@ -170,9 +170,11 @@ class Journal(ABC):
         live: How many steps are between their begin and their outcome now, kept by the engine. A journal may
             hold a write back for a turn of the event loop, to share its transaction, only while more than one
             is live.
+        skew_ms: How far the clock that leases go by is ahead of this process's, where it is the store's own.
     """
 
     live: int = 0
+    skew_ms: int = 0
 
     # ---- Headers ----
 

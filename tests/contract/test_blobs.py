@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import time
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from durable_core.blobs.base import MAX_BLOB_BYTES, BlobStore, blob_ref
 from durable_core.blobs.filesystem import FilesystemBlobs
 from durable_core.blobs.memory import MemoryBlobs
 from durable_core.errors import CorruptRecord, DurableError, InvalidId, JournalUnavailable, StoreMisconfigured
+from durable_core.stores import open_store
 from durable_core.testing.blob_contract import BlobContract
 
 if TYPE_CHECKING:
@@ -36,6 +38,15 @@ class TestFilesystemBlobs(BlobContract):
     @pytest.fixture
     def blobs(self, tmp_path: Path) -> BlobStore:
         return FilesystemBlobs(tmp_path / "runs.db.blobs")
+
+
+class TestPostgresBlobs(BlobContract):
+    @pytest.fixture
+    def blobs(self, runner: asyncio.Runner, postgres_url: str) -> Iterator[BlobStore]:
+        store = open_store(postgres_url)
+        runner.run(store.journal.open())
+        yield store.blobs
+        runner.run(store.blobs.close())
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 from durable_core.journal.base import Journal
 from durable_core.journal.memory import MemoryJournal
 from durable_core.journal.sqlite import SqliteJournal
+from durable_core.stores import open_store
 from durable_core.testing.fake_clock import FakeClock
 from durable_core.testing.journal_contract import JournalContract, LeaseEdges
 
@@ -48,6 +49,25 @@ class TestSqliteJournal(JournalContract, ByFakeClock):
     ) -> Iterator[Journal]:
         """Over connections of its own."""
         yield from _open(runner, SqliteJournal(tmp_path / "runs.db", clock))
+
+
+class TestPostgresJournal(JournalContract, ByFakeClock):
+    @pytest.fixture
+    def journal(self, runner: asyncio.Runner, postgres_url: str, clock: FakeClock) -> Iterator[Journal]:
+        yield from _open(runner, open_store(postgres_url, clock).journal)
+
+    @pytest.fixture
+    def rival(
+        self, runner: asyncio.Runner, journal: Journal, postgres_url: str, clock: FakeClock
+    ) -> Iterator[Journal]:
+        """Over connections of its own."""
+        yield from _open(runner, open_store(postgres_url, clock).journal)
+
+
+class TestPostgresJournalByServerTime(JournalContract):
+    @pytest.fixture
+    def journal(self, runner: asyncio.Runner, postgres_url: str) -> Iterator[Journal]:
+        yield from _open(runner, open_store(postgres_url).journal)
 
 
 def _open(runner: asyncio.Runner, journal: Journal) -> Iterator[Journal]:

@@ -12,7 +12,8 @@ from tests.stores import KINDS, Place, Processes
 
 @pytest.fixture(params=KINDS)
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    found = Place(request.param, tmp_path)
+    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
+    found = Place(request.param, tmp_path, url=url)
     yield found
     await found.close()
 

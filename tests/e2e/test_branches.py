@@ -267,8 +267,7 @@ async def test_a_failure_in_an_inner_branch_names_both_and_halts_all_around_it(p
     async def slow(number: int) -> int:
         inside.set()
         await failed.wait()
-        for _ in range(10):
-            await asyncio.sleep(0)
+        await asyncio.sleep(0.1)  # longer than any store takes to write the failure
         return number
 
     async def leaf(ctx: Context) -> None:

@@ -22,20 +22,22 @@ from tests.stores import Place
 
 
 class Bodies:
-    """Counts bodies; the last step fails until it is let."""
+    """Counts bodies; the last step fails until it is let.
+
+    What takes `long` takes that many times as long as any store's write.
+    """
 
     def __init__(self) -> None:
         self.ran: list[str] = []
         self.let = False
 
-    async def work(self, name: str, turns: int = 0) -> str:
+    async def work(self, name: str, long: int = 0) -> str:
         self.ran.append(name)
-        for _ in range(turns):
-            await asyncio.sleep(0)
+        await asyncio.sleep(long * 0.02)
         return name
 
-    async def fails(self, name: str, turns: int = 0) -> None:
-        await self.work(name, turns)
+    async def fails(self, name: str, long: int = 0) -> None:
+        await self.work(name, long)
         raise ValueError(name)
 
     async def last(self) -> None:
@@ -50,10 +52,10 @@ async def test_a_join_that_failed_and_was_caught_begins_nothing_new_on_replay(
     bodies = Bodies()
 
     async def reserve(ctx: Context) -> None:
-        await ctx.step(bodies.fails, "reserve", 3)
+        await ctx.step(bodies.fails, "reserve", 1)
 
     async def pay(ctx: Context) -> None:
-        await ctx.step(bodies.work, "look up", 30)
+        await ctx.step(bodies.work, "look up", 5)
         await ctx.step(bodies.fails, "charge")
 
     @workflow(name="fallback")

@@ -11,8 +11,10 @@ import pytest
 from durable_core import Context, DurableWorkflowExecutor, step, workflow
 from durable_core.blobs.filesystem import FilesystemBlobs
 from durable_core.blobs.memory import MemoryBlobs
+from durable_core.blobs.sql import SqlBlobs
 from durable_core.errors import UsageError
 from durable_core.journal.memory import MemoryJournal
+from durable_core.journal.postgres import PostgresJournal
 from durable_core.journal.sqlite import SqliteJournal
 from durable_core.store import Store
 from durable_core.store_urls import store_url
@@ -86,14 +88,34 @@ def test_what_contradicts_itself_or_names_no_store_is_refused_by_name(
     "url",
     [
         "sqlite://", "sqlite:///", "sqlite://host/a.db", "sqlite:///a.db?mode=ro", "sqlite:///a.db?lease=3",
-        "memory://?x=1", "file:///a.db", "postgresql://u:hunter2@h/d", "dynamodb://t", "//a.db",
-        "sqlite:a.db", "mysql://u:hunter2@h/d",
+        "memory://?x=1", "file:///a.db", "dynamodb://t", "//a.db", "sqlite:a.db", "mysql://u:hunter2@h/d",
+        "postgresql://u:hunter2@h/d?lease=3", "postgresql://u:hunter2@h/d?schema=a-b",
+        "postgresql://u:hunter2@h/d?schema=pg_x", "postgresql://u:hunter2@h/d?connections=0",
+        "postgresql://u:hunter2@h/d?connections=many", "postgresql://u:hunter2@[h/d",
+        "postgresql://u:%hunter2@h/d", "postgresql://u:x/hunter2@h/d", "postgresql://u:x?hunter2=y@h/d",
+        "postgresql://u:x#hunter2@h/d", "postgresql://u:hunter2\ud800@h/d", "postgresql://u:hunter2\0@h/d",
     ],
 )  # fmt: skip
 def test_a_url_of_no_store_or_with_unknown_options_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(UsageError) as caught:
         open_store(url)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://ann:hunter2@db.example:5433/jobs", "postgresql://db.example:5433/jobs?schema=durable"),
+        ("postgresql:///jobs?host=/run/pg&schema=mine", "postgresql://%2Frun%2Fpg/jobs?schema=mine"),
+        ("postgresql://h1:1,h2:2/d?password=hunter2", "postgresql://h1:1,h2:2/d?schema=durable"),
+    ],
+)
+def test_a_postgresql_store_is_shown_without_user_and_password(url: str, shown: str) -> None:
+    store = open_store(url)
+    assert store.url == shown
+    assert isinstance(store.journal, PostgresJournal)
+    assert isinstance(store.blobs, SqlBlobs)
+    assert "hunter2" not in repr(store) + repr(vars(store.journal)) + repr(vars(store.journal.pool))
 
 
 @pytest.mark.parametrize(

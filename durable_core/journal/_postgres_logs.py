@@ -1,0 +1,211 @@
+"""The verbs of the PostgreSQL journal on segments, events and tombstones."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+
+from durable_core.journal import _postgres_below as below
+from durable_core.journal._postgres_headers import HEADER
+from durable_core.journal._postgres_rows import header_of
+from durable_core.journal._postgres_server import translated
+from durable_core.journal._postgres_steps import RECORD
+from durable_core.journal.base import Journal, Lease, SegmentReader
+from durable_core.records import TOMBSTONE, Child, Event, Reply, RunHeader, Segment, StepRecord
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+    from durable_core.clock import Clock
+    from durable_core.journal._postgres_pool import Answer, Pool
+
+PAGE_ROWS: Final = 2000
+SEGMENT_ROWS: Final = 16  # up to 350 KB each
+DELETED_AT_ONCE: Final = 200
+
+
+class PostgresLogs(Journal):
+    """What the journal does with all that lies under a header besides steps.
+
+    Attributes:
+        pool, clock: As given to `PostgresJournal`.
+    """
+
+    pool: Pool
+    clock: Clock | None
+
+    # ---- Segments ----
+
+    async def append(self, segment: Segment) -> Reply[Segment]:
+        """One INSERT."""
+        if (await self.pool.run(below.APPEND, segment)).changed == 1:
+            return Reply(True)
+        found = (await self.pool.run(below.THE_SEGMENT, segment[:4])).rows
+        return Reply(False, Segment._make(found[0]) if found else None)
+
+    async def segments(self, run_id: str, step_id: str, chunk: int = 0) -> AsyncIterator[list[Segment]]:
+        """One SELECT a page, along the primary key."""
+        key = (run_id, step_id, chunk)
+        async for page in self._pages(below.SEGMENT_PAGE, key, (-1,), lambda row: row[3:4], SEGMENT_ROWS):
+            yield list(map(Segment._make, page))
+
+    async def last_segment(self, run_id: str, step_id: str, chunk: int = 0) -> Segment | None:
+        """One SELECT, from the end of the primary key."""
+        found = (await self.pool.run(below.LAST_SEGMENT, (run_id, step_id, chunk))).rows
+        return Segment._make(found[0]) if found else None
+
+    def open_reader(self) -> SegmentReader:
+        """Over a connection of its own."""
+        return _PostgresReader(self.pool)
+
+    # ---- Events ----
+
+    async def send(self, event: Event, seen: RunHeader | None) -> Reply[Event]:
+        """One statement, or, to a run that isn't there yet, one transaction."""
+        if seen is None:
+            applied = await self._send_early(event)
+        else:
+            buried = seen.status == TOMBSTONE
+            values = {**event._asdict(), "base_fence": seen.base_fence, "buried": buried, "now": self._now()}
+            applied = bool((await self.pool.run(below.SEND, values)).rows)
+        if applied:
+            return Reply(True, event)
+        found = (await self.pool.run(below.THE_EVENT, event[:3])).rows
+        return Reply(False, Event._make(found[0]) if found else None)
+
+    async def _send_early(self, event: Event) -> bool:
+        mark = {"run_id": event.run_id, "mark": uuid.uuid4().hex}
+        async with self.pool.transaction() as session:
+            if (await session.run(below.HOLD_PLACE, mark)).changed == 0:
+                return False
+            sent = await session.run(below.SEND_EARLY, event._asdict())
+            await session.run(below.FREE_PLACE, mark)
+        return sent.changed == 1
+
+    async def take(self, event: Event, outcome: StepRecord) -> Reply[StepRecord]:
+        """One statement."""
+        if (await self.pool.run(below.TAKE, below.taking(event, outcome))).changed == 1:
+            return Reply(True)
+        found = (await self.pool.run(RECORD, outcome[:2])).rows
+        return Reply(False, StepRecord._make(found[0]) if found else None)
+
+    async def events(self, run_id: str, name: str | None = None) -> AsyncIterator[list[Event]]:
+        """One SELECT a page, along the primary key."""
+        if name is None:
+            found = self._pages(below.EVENT_PAGE, (run_id,), ("", -1), lambda row: row[1:3], PAGE_ROWS)
+        else:
+            found = self._pages(below.EVENTS_OF_NAME, (run_id, name), (-1,), lambda row: row[2:3], PAGE_ROWS)
+        async for page in found:
+            yield list(map(Event._make, page))
+
+    # ---- Pruning ----
+
+    async def children(self, run_id: str) -> AsyncIterator[list[Child]]:
+        """One SELECT a page and kind."""
+        for query in below.CHILD_PAGES.values():
+            after = Child("", "", -1, -1, 0)
+            while True:
+                values = {**after._asdict(), "run_id": run_id, "rows": PAGE_ROWS}
+                page = [below.child_of(row) for row in (await self.pool.run(query, values)).rows]
+                if page:
+                    yield page
+                if len(page) < PAGE_ROWS:
+                    break
+                after = page[-1]
+
+    async def delete(self, run_id: str, children: Sequence[Child], fence: int) -> None:
+        """A statement for each portion and kind."""
+        for kind, query in below.DELETE.items():
+            mine = [child for child in children if child.kind == kind]
+            for start in range(0, len(mine), DELETED_AT_ONCE):
+                portion = mine[start : start + DELETED_AT_ONCE]
+                await self.pool.run(query, below.deletion(run_id, portion, fence))
+
+    async def bury(self, lease: Lease, at: str) -> Reply[RunHeader]:
+        """One UPDATE."""
+        return await self.write_header(below.BURY, {**lease._asdict(), "at": at})
+
+    async def tombstones(self, before: str, *, limit: int = 100) -> list[RunHeader]:
+        """One SELECT."""
+        return [header_of(row) for row in (await self.pool.run(below.TOMBSTONES, (before, limit))).rows]
+
+    async def expire(self, seen: RunHeader, expires_at_s: int) -> Reply[RunHeader]:
+        """One UPDATE."""
+        values = {"run_id": seen.run_id, "fence": seen.fence, "expires_at_s": expires_at_s}
+        return await self.write_header(below.EXPIRE, values)
+
+    async def purge(self) -> int:
+        """One DELETE."""
+        return (await self.pool.run(below.PURGE, {"now": self._now()})).changed
+
+    # ---- For all verbs ----
+
+    async def write_header(self, query: str, values: Mapping[str, object]) -> Reply[RunHeader]:
+        """A conditional write that gives the header, or, refused, the header that stood in the way."""
+        answer: Answer = await self.pool.run(query, values)
+        if answer.rows:
+            return Reply(True, header_of(answer.rows[0]))
+        found = (await self.pool.run(HEADER, {"run_id": values["run_id"]})).rows
+        return Reply(False, header_of(found[0]) if found else None)
+
+    def _now(self) -> int | None:
+        """What leases are judged by: None for the server's time."""
+        return self.clock.now_ms() if self.clock is not None else None
+
+    async def _pages(
+        self,
+        query: str,
+        fixed: tuple[object, ...],
+        after: tuple[object, ...],
+        key: Callable[[tuple[Any, ...]], tuple[object, ...]],
+        rows: int,
+    ) -> AsyncIterator[list[tuple[Any, ...]]]:
+        """The rows of a query that takes `fixed`, the key of the last row before, and a limit."""
+        while True:
+            page = (await self.pool.run(query, (*fixed, *after, rows))).rows
+            if page:
+                yield page
+            if len(page) < rows:
+                return
+            after = key(page[-1])
+
+
+class OwnConnection:
+    """A connection of one thread's own; made anew after it was lost."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._connection = pool.connect_blocking()
+
+    def run(self, query: str, values: Mapping[str, object] | Sequence[object]) -> list[tuple[Any, ...]]:
+        """The rows of one statement.
+
+        Raises:
+            JournalUnavailable, StoreMisconfigured, CorruptRecord: It failed.
+        """
+        if self._connection.closed:
+            self._connection = self._pool.connect_blocking()
+        try:
+            return self._connection.execute(self._pool.text_of(query), values, binary=True).fetchall()
+        except psycopg.Error as error:
+            if self._connection.broken:
+                self._connection.close()
+            raise translated(error, self._pool.place) from error
+
+    def close(self) -> None:
+        """Gives it back."""
+        self._connection.close()
+
+
+class _PostgresReader(SegmentReader):
+    def __init__(self, pool: Pool) -> None:
+        self._own = OwnConnection(pool)
+
+    def read(self, run_id: str, step_id: str, chunk: int, first: int, last: int) -> list[Segment]:
+        rows = self._own.run(below.SEGMENT_RANGE, (run_id, step_id, chunk, first, last))
+        return list(map(Segment._make, rows))
+
+    def close(self) -> None:
+        self._own.close()
