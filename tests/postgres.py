@@ -105,9 +105,9 @@ class PostgresServer:
         """The store URL of a schema."""
         return f"{self.url}?schema={schema}"
 
-    def query(self, query: str, *values: object) -> list[tuple[object, ...]]:
-        """What one statement gives, over a connection of its own."""
-        with psycopg.connect(self.url, autocommit=True) as connection:
+    def query(self, query: str, *values: object, schema: str = "public") -> list[tuple[object, ...]]:
+        """What one statement gives, over a connection of its own; names in it are looked up in the schema."""
+        with psycopg.connect(self.url, autocommit=True, options=f"-csearch_path={schema}") as connection:
             cursor = connection.execute(query.encode(), values or None)
             return cursor.fetchall() if cursor.description is not None else []
 
