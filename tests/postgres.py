@@ -48,6 +48,7 @@ class PostgresServer:
         self._bin = _programs(self.folder)
         self._data = self.folder / "data"
         self._process: subprocess.Popen[bytes] | None = None
+        self._connection: psycopg.Connection | None = None
         self._clean: list[str] = []
         self._numbers = count(1)
         self._data.mkdir(mode=0o700)
@@ -95,6 +96,8 @@ class PostgresServer:
 
     def remove(self) -> None:
         """Stops it and deletes what it had."""
+        if self._connection is not None:
+            self._connection.close()
         if self._process is not None and self._process.poll() is None:
             self.stop()
         shutil.rmtree(self.folder)
@@ -106,10 +109,16 @@ class PostgresServer:
         return f"{self.url}?schema={schema}"
 
     def query(self, query: str, *values: object, schema: str = "public") -> list[tuple[object, ...]]:
-        """What one statement gives, over a connection of its own; names in it are looked up in the schema."""
-        with psycopg.connect(self.url, autocommit=True, options=f"-csearch_path={schema}") as connection:
-            cursor = connection.execute(query.encode(), values or None)
-            return cursor.fetchall() if cursor.description is not None else []
+        """What one statement gives; names in it are looked up in the schema."""
+        connection = self._own_connection()
+        connection.execute("SELECT set_config('search_path', %s, false)", (schema,))
+        cursor = connection.execute(query.encode(), values or None)
+        return cursor.fetchall() if cursor.description is not None else []
+
+    def _own_connection(self) -> psycopg.Connection:
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(self.url, autocommit=True)
+        return self._connection
 
     def take_schema(self) -> str:
         """The name of a schema that is empty, or not there yet."""
@@ -117,15 +126,16 @@ class PostgresServer:
 
     def give_back(self, schema: str) -> None:
         """Empties a schema for another test: making a new one takes ten times as long."""
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            found = connection.execute(
-                "SELECT relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
-                " WHERE nspname = %s AND relkind = 'r' AND relname <> 'schema_version'",
-                (schema,),
-            ).fetchall()
-            for (table,) in found:
-                connection.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(schema, table)))
+        found = self.query(
+            "SELECT relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
+            " WHERE nspname = %s AND relkind = 'r' AND relname NOT IN ('schema_version', 'blob_parts')",
+            schema,
+        )
         if found:
+            tables = [
+                sql.SQL("DELETE FROM {}").format(sql.Identifier(schema, str(name))) for (name,) in found
+            ]
+            self._own_connection().execute(sql.SQL(";").join(tables))
             self._clean.append(schema)
 
     def connections(self) -> int:
@@ -136,7 +146,7 @@ class PostgresServer:
             if not found or time.monotonic() > until:
                 assert isinstance(found, int)
                 return found
-            time.sleep(0.005)
+            time.sleep(0.001)
 
     def _run(self, program: str, *args: str) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(

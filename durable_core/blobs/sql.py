@@ -20,7 +20,7 @@ from durable_core.blobs.base import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Generator, Sequence
     from contextlib import AbstractAsyncContextManager
 
 PART_BYTES: Final = 1024 * 1024
@@ -41,6 +41,14 @@ _DELETE: Final = "DELETE FROM durable.blobs WHERE ref = %s"  # its parts go with
 _REFS: Final = (
     "SELECT ref FROM durable.blobs WHERE ref > %s AND ref < %s"
     " AND stored_at <= clock_timestamp() - make_interval(secs => %s) ORDER BY ref LIMIT %s"
+)
+# From one run's refs to the next one's, without reading those in between.
+_RUNS: Final = (
+    "WITH RECURSIVE run (id) AS ("
+    "(SELECT split_part(ref, '/', 2) FROM durable.blobs WHERE ref > %s ORDER BY ref LIMIT 1)"
+    " UNION ALL SELECT (SELECT split_part(ref, '/', 2) FROM durable.blobs"
+    " WHERE ref > 'runs/' || run.id || '0' ORDER BY ref LIMIT 1) FROM run WHERE run.id IS NOT NULL)"
+    " SELECT id FROM run WHERE id IS NOT NULL LIMIT %s"
 )
 
 
@@ -72,6 +80,10 @@ class Database(Session, Protocol):
     @property
     def place(self) -> str:
         """As people may see it."""
+        ...
+
+    def run_blocking(self, query: str, values: Sequence[object] | None = None) -> Answer:
+        """The same as `run`, for plain code in any thread."""
         ...
 
     def transaction(self) -> AbstractAsyncContextManager[Session]:
@@ -107,19 +119,38 @@ class SqlBlobs(BlobStore):
 
     async def get(self, ref: str) -> bytes:
         """The bytes of a blob."""
+        reading = self._reading(ref)
+        try:
+            asked = next(reading)
+            while True:
+                asked = reading.send(await self._database.run(*asked))
+        except StopIteration as done:
+            return bytes(done.value)
+
+    def read(self, ref: str) -> bytes:
+        """The bytes of a blob, for plain code."""
+        reading = self._reading(ref)
+        try:
+            asked = next(reading)
+            while True:
+                asked = reading.send(self._database.run_blocking(*asked))
+        except StopIteration as done:
+            return bytes(done.value)
+
+    def _reading(self, ref: str) -> Generator[tuple[str, tuple[object, ...]], Answer, bytes]:
+        """Yields the statements to be made, one after the other."""
         check_ref(ref)
-        found = (await self._database.run(_SIZE, (ref,))).rows
+        found = (yield _SIZE, (ref,)).rows
         if not found:
             raise missing(ref, self._database.place)
         ((size,),) = found
         if size > MAX_BLOB_BYTES:
             raise too_large(ref, size)
         data = io.BytesIO()
-        parts = -(-size // PART_BYTES)
-        for first in range(0, parts, _PARTS_AT_ONCE):
-            for (part,) in (await self._database.run(_PARTS, (ref, first, first + _PARTS_AT_ONCE))).rows:
+        for first in range(0, -(-size // PART_BYTES), _PARTS_AT_ONCE):
+            for (part,) in (yield _PARTS, (ref, first, first + _PARTS_AT_ONCE)).rows:
                 data.write(part)
-        if data.tell() != size and not (await self._database.run(_SIZE, (ref,))).rows:
+        if data.tell() != size and not (yield _SIZE, (ref,)).rows:
             raise missing(ref, self._database.place)  # deleted meanwhile
         whole = data.getvalue()
         check_bytes(ref, whole)
@@ -142,6 +173,17 @@ class SqlBlobs(BlobStore):
             if len(page) < _REFS_AT_ONCE:
                 return
             after = page[-1][0]
+
+    async def runs(self) -> AsyncIterator[str]:
+        """The ids of the runs that have blobs, by their name."""
+        after = "runs/"
+        while True:
+            page = (await self._database.run(_RUNS, (after, _REFS_AT_ONCE))).rows
+            for (run_id,) in page:
+                yield run_id
+            if len(page) < _REFS_AT_ONCE:
+                return
+            after = f"runs/{page[-1][0]}0"
 
     async def close(self) -> None:
         """Closes the connections."""

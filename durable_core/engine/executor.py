@@ -41,8 +41,7 @@ class DurableWorkflowExecutor(Housekeeping):
 
     Args:
         store: The store's URL: `sqlite:///runs.db`, `postgresql://…`, `memory://`; or an opened `Store`.
-            Without it, `db_path` and `backend`, else `DURABLE_STORE`, else `sqlite:///durable.db` in the
-            working folder.
+            Without it, `db_path` and `backend`, or `DURABLE_STORE`, or `sqlite:///durable.db` in this folder.
         db_path: A SQLite file.
         backend: sqlite, postgres, dynamodb, s3 or memory.
         lease_s: Seconds that this process may be silent before another may take its runs over.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.journal._postgres_headers import IS_ACTIVE, WOKEN
@@ -111,13 +110,17 @@ CHILD_PAGES: Final = {
 }
 
 
-def child_of(row: tuple[Any, ...]) -> Child:
-    """A child from a row of such a page."""
+def child_of(run_id: str, row: tuple[Any, ...]) -> Child:
+    """A child from a row of such a page.
+
+    Raises:
+        CorruptRecord: The blobs of a segment aren't a list.
+    """
     kind, name, chunk, seq, fence, stored = row
-    if stored is None:
-        refs: tuple[str, ...] = ()
+    if kind == "segment":
+        refs = Segment(run_id, name, chunk, seq, "", fence, refs=stored).blob_refs()
     else:
-        refs = tuple(json.loads(stored)) if kind == "segment" else (stored,)
+        refs = () if stored is None else (stored,)
     return Child(kind, name, chunk, seq, fence, refs)
 
 
@@ -175,9 +178,15 @@ TOMBSTONES: Final = (
 #
 #   P   finds nothing under fence 2 ──────────────────── expire [TOMBSTONE, fence 2] ─▶ refused: it lives
 #   A                                  create: fence 3
+#   Q   finds nothing, too ── expire ─▶ applied, unless it lives: of two, one gives the end
 EXPIRE: Final = (
     "UPDATE durable.runs SET expires_at_s = %(expires_at_s)s"
-    f" WHERE run_id = %(run_id)s AND status = '{TOMBSTONE}' AND fence = %(fence)s RETURNING {RUN}"
+    f" WHERE run_id = %(run_id)s AND status = '{TOMBSTONE}' AND fence = %(fence)s"
+    f" AND expires_at_s IS NULL RETURNING {RUN}"
 )
 _NOW_S: Final = "coalesce(%(now)s::bigint / 1000, floor(extract(epoch FROM statement_timestamp()))::bigint)"
-PURGE: Final = f"DELETE FROM durable.runs WHERE status = '{TOMBSTONE}' AND expires_at_s <= {_NOW_S}"
+PURGE: Final = (
+    "DELETE FROM durable.runs WHERE run_id IN (SELECT run_id FROM durable.runs"
+    f" WHERE status = '{TOMBSTONE}' AND expires_at_s <= {_NOW_S} LIMIT %(limit)s)"
+    f" AND status = '{TOMBSTONE}' AND expires_at_s <= {_NOW_S}"  # again, of the row as it is by then
+)

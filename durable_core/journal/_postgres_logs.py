@@ -5,12 +5,10 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
-import psycopg
-
 from durable_core.journal import _postgres_below as below
+from durable_core.journal._postgres_blocking import BlockingConnection
 from durable_core.journal._postgres_headers import HEADER
 from durable_core.journal._postgres_rows import header_of
-from durable_core.journal._postgres_server import translated
 from durable_core.journal._postgres_steps import RECORD
 from durable_core.journal.base import Journal, Lease, SegmentReader
 from durable_core.records import TOMBSTONE, Child, Event, Reply, RunHeader, Segment, StepRecord
@@ -19,11 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from durable_core.clock import Clock
-    from durable_core.journal._postgres_pool import Answer, Pool
+    from durable_core.journal._postgres_pool import Pool
 
 PAGE_ROWS: Final = 2000
 SEGMENT_ROWS: Final = 16  # up to 350 KB each
-DELETED_AT_ONCE: Final = 200
+# Rows in one statement: other writers get their turn in between.
+PURGED_AT_ONCE: Final = 200
+DELETED_AT_ONCE: Final = {"step": 200, "event": 200, "segment": SEGMENT_ROWS}
 
 
 class PostgresLogs(Journal):
@@ -108,7 +108,7 @@ class PostgresLogs(Journal):
             after = Child("", "", -1, -1, 0)
             while True:
                 values = {**after._asdict(), "run_id": run_id, "rows": PAGE_ROWS}
-                page = [below.child_of(row) for row in (await self.pool.run(query, values)).rows]
+                page = [below.child_of(run_id, row) for row in (await self.pool.run(query, values)).rows]
                 if page:
                     yield page
                 if len(page) < PAGE_ROWS:
@@ -117,11 +117,11 @@ class PostgresLogs(Journal):
 
     async def delete(self, run_id: str, children: Sequence[Child], fence: int) -> None:
         """A statement for each portion and kind."""
-        for kind, query in below.DELETE.items():
-            mine = [child for child in children if child.kind == kind]
-            for start in range(0, len(mine), DELETED_AT_ONCE):
-                portion = mine[start : start + DELETED_AT_ONCE]
-                await self.pool.run(query, below.deletion(run_id, portion, fence))
+        for kind, at_once in DELETED_AT_ONCE.items():
+            of_kind = [child for child in children if child.kind == kind]
+            for start in range(0, len(of_kind), at_once):
+                portion = below.deletion(run_id, of_kind[start : start + at_once], fence)
+                await self.pool.run(below.DELETE[kind], portion)
 
     async def bury(self, lease: Lease, at: str) -> Reply[RunHeader]:
         """One UPDATE."""
@@ -137,14 +137,20 @@ class PostgresLogs(Journal):
         return await self.write_header(below.EXPIRE, values)
 
     async def purge(self) -> int:
-        """One DELETE."""
-        return (await self.pool.run(below.PURGE, {"now": self._now()})).changed
+        """One DELETE for each portion."""
+        gone = 0
+        while True:
+            values = {"now": self._now(), "limit": PURGED_AT_ONCE}
+            portion = (await self.pool.run(below.PURGE, values)).changed
+            gone += portion
+            if portion < PURGED_AT_ONCE:
+                return gone
 
     # ---- For all verbs ----
 
     async def write_header(self, query: str, values: Mapping[str, object]) -> Reply[RunHeader]:
         """A conditional write that gives the header, or, refused, the header that stood in the way."""
-        answer: Answer = await self.pool.run(query, values)
+        answer = await self.pool.run(query, values)
         if answer.rows:
             return Reply(True, header_of(answer.rows[0]))
         found = (await self.pool.run(HEADER, {"run_id": values["run_id"]})).rows
@@ -172,40 +178,13 @@ class PostgresLogs(Journal):
             after = key(page[-1])
 
 
-class OwnConnection:
-    """A connection of one thread's own; made anew after it was lost."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._connection = pool.connect_blocking()
-
-    def run(self, query: str, values: Mapping[str, object] | Sequence[object]) -> list[tuple[Any, ...]]:
-        """The rows of one statement.
-
-        Raises:
-            JournalUnavailable, StoreMisconfigured, CorruptRecord: It failed.
-        """
-        if self._connection.closed:
-            self._connection = self._pool.connect_blocking()
-        try:
-            return self._connection.execute(self._pool.text_of(query), values, binary=True).fetchall()
-        except psycopg.Error as error:
-            if self._connection.broken:
-                self._connection.close()
-            raise translated(error, self._pool.place) from error
-
-    def close(self) -> None:
-        """Gives it back."""
-        self._connection.close()
-
-
 class _PostgresReader(SegmentReader):
     def __init__(self, pool: Pool) -> None:
-        self._own = OwnConnection(pool)
+        self._own = BlockingConnection(pool.server)
 
     def read(self, run_id: str, step_id: str, chunk: int, first: int, last: int) -> list[Segment]:
-        rows = self._own.run(below.SEGMENT_RANGE, (run_id, step_id, chunk, first, last))
-        return list(map(Segment._make, rows))
+        answer = self._own.run(below.SEGMENT_RANGE, (run_id, step_id, chunk, first, last))
+        return list(map(Segment._make, answer.rows))
 
     def close(self) -> None:
         self._own.close()

@@ -12,45 +12,34 @@ that would outlive its loop.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import select
 import threading
 import time
 from collections import deque
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Final
 
 import psycopg
-from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
+from psycopg.pq import ConnStatus, TransactionStatus
 
 from durable_core.errors import JournalUnavailable
 from durable_core.forking import restart_in_children
-from durable_core.journal._postgres_server import DEFAULT_SCHEMA, Server, translated
+from durable_core.journal._postgres_blocking import BlockingConnection, abandon
+from durable_core.journal._postgres_server import Answer, Server, has_rows, text_of, translated
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator
 
-    AsyncConnection = psycopg.AsyncConnection[tuple[Any, ...]]
-    Connection = psycopg.Connection[tuple[Any, ...]]
-    Values = Sequence[object] | Mapping[str, object] | None
+    from durable_core.journal._postgres_server import AsyncConnection, Values
 
 WAIT_LIMIT_S: Final = 30.0
 _CONNECT_AGAIN_AFTER_S: Final = 0.1
 # Nothing was applied then, and nobody is asked whether to go on: another transaction was in the way.
 _IN_THE_WAY: Final = ("40001", "40P01")
 _TRIES: Final = 8
+_CANCELLED_AFTER_S: Final = 1.0  # a write takes milliseconds, unless something is in its way
 _PAUSE_S: Final = 0.005
-
-_inherited: list[object] = []  # by a fork: kept, because deleting one would tell of a connection left open
-
-
-class Answer(NamedTuple):
-    """What a statement came to: its rows, and how many rows it changed."""
-
-    rows: list[tuple[Any, ...]]
-    changed: int
 
 
 class _Turn:
@@ -75,7 +64,7 @@ class Pool:
     def __init__(self, server: Server, *, wait_limit_s: float = WAIT_LIMIT_S) -> None:
         self.server = server
         self.wait_limit_s = wait_limit_s
-        self._texts: dict[str, str] = {}
+        self._blocking = BlockingConnection(server)
         self._begin_anew()
         restart_in_children(self)
 
@@ -89,7 +78,6 @@ class Pool:
         self._idle: list[AsyncConnection] = []
         self._out: set[_Turn] = set()
         self._queue: deque[_Turn] = deque()
-        self._blocking: WeakSet[Connection] = WeakSet()
         self._answered = False
 
     # ---- Statements ----
@@ -97,7 +85,8 @@ class Pool:
     async def run(self, query: str, values: Values = None) -> Answer:
         """Makes one statement, a transaction of its own.
 
-        A caller that is cancelled leaves only after the reply: what it asks for next can't overtake a write.
+        A caller that is cancelled waits no longer for what is busy, but leaves only when the write has been
+        made or never will be: what it asks for next can't overtake it.
 
         Args:
             query: `durable.` in it stands for the schema.
@@ -106,12 +95,14 @@ class Pool:
         Raises:
             JournalUnavailable, StoreMisconfigured, CorruptRecord, UsageError: It failed, or nobody knows.
         """
-        made = asyncio.ensure_future(self._run(self.text_of(query), values))
+        made = asyncio.ensure_future(self._run(text_of(query, self.server.schema), values))
         try:
             return await asyncio.shield(made)
         except asyncio.CancelledError:
             made.add_done_callback(_forget)
-            await asyncio.wait((made,))
+            if not (await asyncio.wait((made,), timeout=_CANCELLED_AFTER_S))[0]:
+                made.cancel()  # the server is asked to stop it, and says what came of it
+                await asyncio.wait((made,))
             raise
 
     @asynccontextmanager
@@ -146,9 +137,8 @@ class Pool:
         try:
             async with asyncio.timeout(self.wait_limit_s):
                 cursor = await connection.execute(query, values, binary=True)
-                result = cursor.pgresult
-                has_rows = result is not None and result.status == ExecStatus.TUPLES_OK
-                return Answer(await cursor.fetchall() if has_rows else [], cursor.rowcount)
+                rows = await cursor.fetchall() if has_rows(cursor.pgresult) else []
+                return Answer(rows, cursor.rowcount)
         except TimeoutError as error:
             connection.pgconn.finish()
             raise JournalUnavailable(
@@ -163,21 +153,11 @@ class Pool:
                 self._drop_idle()  # what cut this one has cut the others
             raise
 
-    def text_of(self, query: str) -> str:
-        """A statement with the name of the schema in it."""
-        found = self._texts.get(query)
-        if found is None:
-            found = self._texts[query] = query.replace(f"{DEFAULT_SCHEMA}.", f'"{self.server.schema}".')
-        return found
+    def run_blocking(self, query: str, values: Values = None) -> Answer:
+        """The same as `run`, for plain code in any thread, over a connection of its own."""
+        return self._blocking.run(query, values)
 
     # ---- Connections ----
-
-    def connect_blocking(self) -> Connection:
-        """One for a thread that needs its own; whoever asked closes it."""
-        connection = self.server.connect_blocking()
-        with self._lock:
-            self._blocking.add(connection)
-        return connection
 
     def close(self) -> None:
         """Closes what is idle, and later what is in use; the pool can be used again."""
@@ -185,6 +165,7 @@ class Pool:
             idle, self._idle, self._out = self._idle, [], set()
         for connection in idle:
             connection.pgconn.finish()
+        self._blocking.close()
 
     async def _take(self) -> _Turn:
         turn = _Turn(asyncio.get_running_loop())
@@ -268,9 +249,6 @@ class Pool:
 
     # ---- Forks ----
 
-    # A child that closed a connection properly would end the parent's session: the socket is one and the
-    # same. It closes its copy of the socket only, so that the parent's own end is noticed by the server.
-
     def hold(self) -> None:
         """Before a fork."""
         self._lock.acquire()
@@ -282,10 +260,8 @@ class Pool:
     def restart(self) -> None:
         """In the child."""
         out = [turn.connection for turn in self._out if turn.connection is not None]
-        for connection in (*self._idle, *out, *self._blocking):
-            _inherited.append(connection)
-            if not connection.closed:
-                os.close(connection.pgconn.socket)
+        for connection in (*self._idle, *out):
+            abandon(connection)
         self._begin_anew()
 
 
@@ -303,7 +279,7 @@ class Session:
             JournalUnavailable, StoreMisconfigured, CorruptRecord, UsageError: It failed; all is undone.
         """
         try:
-            return await self._pool.on(self._turn, self._pool.text_of(query), values)
+            return await self._pool.on(self._turn, text_of(query, self._pool.server.schema), values)
         except psycopg.Error as error:
             raise translated(error, self._pool.place) from error
 

@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 SCHEMA_VERSION: Final = 1
 _TABLES: Final = ("schema_version", "runs", "checkpoints", "segments", "events", "blobs", "blob_parts")
 _OUR_NAMES: Final = (*_TABLES, "chunks", "agent_checkpoints")
-# Every kind of relation, and not only those that the role may use.
+# One row: the server's version, which of our names are taken, whatever by, and the columns of `schema_version`.
 _FOUND: Final = (
-    "SELECT relname, relkind FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace"
-    " ON pg_namespace.oid = relnamespace WHERE nspname = %s AND relname = ANY(%s)"
-)
-_COLUMNS: Final = (
-    "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 ORDER BY attnum"
+    "SELECT current_setting('server_version_num')::bigint,"
+    " ARRAY(SELECT relname::text FROM pg_catalog.pg_class WHERE relnamespace = space.oid"
+    " AND relname = ANY(%(names)s) ORDER BY relname),"
+    " ARRAY(SELECT attname::text FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_class"
+    " ON pg_class.oid = attrelid WHERE relnamespace = space.oid AND relname = 'schema_version'"
+    " AND relkind = 'r' AND attnum > 0 AND NOT attisdropped ORDER BY attnum)"
+    " FROM (VALUES (1)) AS one LEFT JOIN pg_catalog.pg_namespace AS space ON nspname = %(schema)s"
 )
 
 
@@ -39,8 +41,7 @@ async def prepare(pool: Pool, *, create: bool) -> None:
         SchemaTooNew: A newer version of this package made it.
         JournalUnavailable: The server can't be reached.
     """
-    async with pool.transaction() as session:
-        version = await _version(session, pool)
+    version = await _version(pool, pool)
     if version == 0 and not create:
         raise StoreNotFound(
             f"there are no tables in {pool.place}",
@@ -74,26 +75,27 @@ async def _migrate(session: Session, pool: Pool) -> None:
         await session.run("INSERT INTO durable.schema_version VALUES (%s, %s)", (step, applied_at))
 
 
-async def _version(session: Session, pool: Pool) -> int:
+async def _version(asked: Pool | Session, pool: Pool) -> int:
     """The version of our tables in the schema; 0 where there are none yet.
 
     Raises:
         StoreMisconfigured: The names are taken by another program, or a table is missing.
         SchemaTooNew: It is newer than what this version knows.
     """
-    server = pool.server
-    ((number,),) = (await session.run("SELECT current_setting('server_version_num')::bigint")).rows
-    if number < OLDEST_VERSION:
+    values = {"schema": pool.server.schema, "names": list(_OUR_NAMES)}
+    ((server_version, taken, columns),) = (await asked.run(_FOUND, values)).rows
+    if server_version < OLDEST_VERSION:
         raise StoreMisconfigured(
-            f"{pool.place} is PostgreSQL {number // 10000}", remedy="Use PostgreSQL 12 or newer"
+            f"{pool.place} is PostgreSQL {server_version // 10000}", remedy="Use PostgreSQL 12 or newer"
         )
-    found = dict((await session.run(_FOUND, (server.schema, list(_OUR_NAMES)))).rows)
-    if not found:
+    if not taken:
         return 0
-    version = await _recorded(session, pool) if found.get("schema_version") in ("r", b"r") else None
+    version = None
+    if columns == ["version", "applied_at"]:
+        ((version,),) = (await asked.run("SELECT max(version) FROM durable.schema_version")).rows
     if not isinstance(version, int) or version < 1:
         raise StoreMisconfigured(
-            f"{pool.place} belongs to another program: it has its own {', '.join(sorted(found))}",
+            f"{pool.place} belongs to another program: it has its own {', '.join(taken)}",
             remedy="Name a schema of its own for the journal: ?schema=…",
         )
     if version > SCHEMA_VERSION:
@@ -101,21 +103,12 @@ async def _version(session: Session, pool: Pool) -> int:
             f"{pool.place} has schema version {version}; this durable-core knows up to {SCHEMA_VERSION}",
             remedy="Upgrade durable-core (`pip install -U durable-core`), or name another schema",
         )
-    missing = [name for name in _TABLES if name not in found]
+    missing = [name for name in _TABLES if name not in taken]
     if missing:
         raise StoreMisconfigured(
             f"{pool.place} lacks the tables {', '.join(missing)}",
             remedy="Restore them from a backup, or name another schema (?schema=…)",
         )
-    return version
-
-
-async def _recorded(session: Session, pool: Pool) -> object:
-    name = pool.text_of("durable.schema_version")
-    columns = (await session.run(_COLUMNS, (name,))).rows
-    if columns != [("version",), ("applied_at",)]:
-        return None
-    ((version,),) = (await session.run("SELECT max(version) FROM durable.schema_version")).rows
     return version
 
 

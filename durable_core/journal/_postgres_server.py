@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import ExecStatus
 
 from durable_core.errors import (
     CorruptRecord,
@@ -21,6 +23,15 @@ from durable_core.errors import (
     StoreNotFound,
     UsageError,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from psycopg.pq.abc import PGresult
+
+    AsyncConnection = psycopg.AsyncConnection[tuple[Any, ...]]
+    Connection = psycopg.Connection[tuple[Any, ...]]
+    Values = Sequence[object] | Mapping[str, object] | None
 
 DEFAULT_SCHEMA: Final = "durable"
 DEFAULT_CONNECTIONS: Final = 10
@@ -42,6 +53,13 @@ _DEFAULTS: Final = {
 _OPTIONS: Final[dict[str, Any]] = {"autocommit": True, "prepare_threshold": None}
 
 
+class Answer(NamedTuple):
+    """What a statement came to: its rows, and how many rows it changed."""
+
+    rows: list[tuple[Any, ...]]
+    changed: int
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """Where the tables are.
@@ -57,7 +75,7 @@ class Server:
     connections: int
     _params: dict[str, Any] = field(repr=False)
 
-    async def connect(self) -> psycopg.AsyncConnection[tuple[Any, ...]]:
+    async def connect(self) -> AsyncConnection:
         """A connection for event loops.
 
         Raises:
@@ -68,12 +86,23 @@ class Server:
         except psycopg.Error as error:
             raise refused(error, self.shown) from error
 
-    def connect_blocking(self) -> psycopg.Connection[tuple[Any, ...]]:
+    def connect_blocking(self) -> Connection:
         """The same for threads."""
         try:
             return psycopg.connect(**self._params, **_OPTIONS)
         except psycopg.Error as error:
             raise refused(error, self.shown) from error
+
+
+@lru_cache(maxsize=1024)
+def text_of(query: str, schema: str) -> str:
+    """A statement with the name of the schema in the place of `durable.`."""
+    return query.replace(f"{DEFAULT_SCHEMA}.", f'"{schema}".')
+
+
+def has_rows(result: PGresult | None) -> bool:
+    """Whether a statement gave any."""
+    return result is not None and result.status == ExecStatus.TUPLES_OK
 
 
 def server_of(url: str) -> Server:

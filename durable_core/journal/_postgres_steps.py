@@ -68,8 +68,9 @@ def attempt_of(record: StepRecord) -> tuple[object, ...]:
 
 
 RECORD: Final = f"SELECT {STEP} FROM durable.checkpoints WHERE run_id = %s AND step_id = %s"
-_OF_RUN: Final = "FROM durable.checkpoints WHERE run_id = %s AND step_id > %s"
-STEP_PAGE: Final = f"SELECT {STEP} {_OF_RUN} ORDER BY step_id LIMIT %s"
+STEP_PAGE: Final = (
+    f"SELECT {STEP} FROM durable.checkpoints WHERE run_id = %s AND step_id > %s ORDER BY step_id LIMIT %s"
+)
 
 
 def _replayed(column: str, instead: str) -> str:
@@ -85,7 +86,12 @@ _LEFT_OUT: Final = {
 _REPLAYED: Final = ", ".join(
     _replayed(name, _LEFT_OUT[name]) if name in _LEFT_OUT else name for name in StepRecord._fields
 )
-REPLAY_PAGE: Final = f"SELECT {_REPLAYED} {_OF_RUN} AND step_id < %s ORDER BY step_id LIMIT %s"
+# From an id on, or after one, up to an end.
+REPLAY_FROM, REPLAY_AFTER = (
+    f"SELECT {_REPLAYED} FROM durable.checkpoints WHERE run_id = %s AND step_id {since} %s AND step_id < %s"
+    " ORDER BY step_id LIMIT %s"
+    for since in (">=", ">")
+)
 
 PROGRESSED: Final = (
     "SELECT 1 FROM durable.checkpoints"

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 from durable_core.clock import Clock, SystemClock, rfc3339
 from durable_core.journal import _postgres_headers as headers
 from durable_core.journal import _postgres_steps as steps
-from durable_core.journal._postgres_logs import PAGE_ROWS, OwnConnection, PostgresLogs
+from durable_core.journal._postgres_blocking import BlockingConnection
+from durable_core.journal._postgres_logs import PAGE_ROWS, PostgresLogs
 from durable_core.journal._postgres_rows import header_of, listed
 from durable_core.journal._postgres_schema import prepare
 from durable_core.journal.base import Claim, Departure, Lease, Renewer, RunFilter
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from durable_core.journal._postgres_pool import Pool
 
 FIRST_ROWS: Final = 500
-LAST_ID: Final = "\x7f"  # after every character that an id may have
+LAST: Final = "\U0010ffff"  # all ids that begin alike come before that beginning and this
 _APPLIED: Final[Reply[StepRecord]] = Reply(True)
 
 
@@ -139,21 +140,21 @@ class PostgresJournal(PostgresLogs):
         The ids of a map's items lie side by side: they are leapt over, and the pages after that begin small,
         so that few of the next map's are read in vain.
         """
-        after, rows = within, FIRST_ROWS
+        query, since, rows = steps.REPLAY_FROM, within, FIRST_ROWS
         while True:
-            values = (run_id, after, f"{within}{LAST_ID}", rows)
-            found = (await self.pool.run(steps.REPLAY_PAGE, values)).rows
+            found = (await self.pool.run(query, (run_id, since, f"{within}{LAST}", rows))).rows
             page = list(map(StepRecord._make, found))
             items = next((n for n, record in enumerate(page) if "[" in record.step_id[len(within) :]), None)
             if page[:items]:
                 yield page[:items]
+            query = steps.REPLAY_AFTER
             if items is not None:
                 of_item = page[items].step_id
-                after, rows = f"{of_item[: of_item.index('[', len(within)) + 1]}{LAST_ID}", FIRST_ROWS
+                since, rows = f"{of_item[: of_item.index('[', len(within)) + 1]}{LAST}", FIRST_ROWS
             elif len(page) < rows:
                 return
             else:
-                after, rows = page[-1].step_id, min(4 * rows, PAGE_ROWS)
+                since, rows = page[-1].step_id, min(4 * rows, PAGE_ROWS)
 
     async def progressed(self, run_id: str, fence: int) -> bool:
         """One SELECT over the run's records."""
@@ -181,15 +182,15 @@ class PostgresJournal(PostgresLogs):
 
 class _PostgresRenewer(Renewer):
     def __init__(self, journal: PostgresJournal) -> None:
-        self._own = OwnConnection(journal.pool)
+        self._own = BlockingConnection(journal.pool.server)
         self._clock = journal.clock
 
     def renew(self, lease: Lease, lease_ms: int) -> Reply[RunHeader]:
         now = self._clock.now_ms() if self._clock is not None else None
-        rows = self._own.run(headers.RENEW, headers.renewal(lease, lease_ms, now))
-        if rows:
-            return Reply(True, header_of(rows[0]))
-        found = self._own.run(headers.HEADER, {"run_id": lease.run_id})
+        renewed = self._own.run(headers.RENEW, headers.renewal(lease, lease_ms, now)).rows
+        if renewed:
+            return Reply(True, header_of(renewed[0]))
+        found = self._own.run(headers.HEADER, {"run_id": lease.run_id}).rows
         return Reply(False, header_of(found[0]) if found else None)
 
     def close(self) -> None:

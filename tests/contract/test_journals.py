@@ -64,12 +64,6 @@ class TestPostgresJournal(JournalContract, ByFakeClock):
         yield from _open(runner, open_store(postgres_url, clock).journal)
 
 
-class TestPostgresJournalByServerTime(JournalContract):
-    @pytest.fixture
-    def journal(self, runner: asyncio.Runner, postgres_url: str) -> Iterator[Journal]:
-        yield from _open(runner, open_store(postgres_url).journal)
-
-
 def _open(runner: asyncio.Runner, journal: Journal) -> Iterator[Journal]:
     runner.run(journal.open())
     yield journal

@@ -25,6 +25,9 @@ CREATE INDEX runs_by_creation ON durable.runs (created_at, run_id);
 CREATE INDEX runs_by_status ON durable.runs (status, created_at, run_id);
 CREATE INDEX runs_by_due ON durable.runs (due_at_ms, run_id) WHERE status IN ('PENDING', 'RUNNING', 'SUSPENDED');
 
+CREATE INDEX runs_by_burial ON durable.runs (updated_at, run_id) WHERE status = 'TOMBSTONE' AND expires_at_s IS NULL;
+CREATE INDEX runs_by_end ON durable.runs (expires_at_s) WHERE status = 'TOMBSTONE' AND expires_at_s IS NOT NULL;
+
 CREATE TABLE durable.checkpoints (          -- one row per step: the write-ahead log
   run_id text COLLATE "C" NOT NULL, step_id text COLLATE "C" NOT NULL, step_index bigint NOT NULL,
   status text NOT NULL,                     -- STARTED | COMMITTED | SKIPPED | FAILED
