@@ -1,4 +1,4 @@
-"""Asking the journal until a reply comes."""
+"""Asking the store until a reply comes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _ASK_AGAIN_AFTER_S: Final = (0.05, 0.5)
 
 
 async def ask(verb: Callable[..., Awaitable[R]], *args: Any, **options: Any) -> R:
-    """Makes one journal call, again and as it was while no reply comes: a write whose reply was lost knows
-    itself.
+    """Makes one call of a journal or blob store, again and as it was while no reply comes: a write whose
+    reply was lost knows itself.
 
     Raises:
         JournalUnavailable: No reply came.

@@ -15,7 +15,6 @@ import asyncio
 import random
 import select
 import threading
-import time
 from collections import deque
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
@@ -45,12 +44,19 @@ _PAUSE_S: Final = 0.005
 class _Turn:
     """One place among the connections that may be open at once: granted, or waited for."""
 
-    __slots__ = ("connection", "granted", "loop")
+    __slots__ = ("connection", "given_up", "granted", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.granted: asyncio.Future[None] | None = None
         self.connection: AsyncConnection | None = None
+        self.given_up = False
+
+    def give_up(self) -> None:
+        """Cuts a connection that doesn't answer: to ask the server politely would take as long again."""
+        self.given_up = True
+        if self.connection is not None:
+            self.connection.pgconn.finish()
 
 
 class Pool:
@@ -134,24 +140,21 @@ class Pool:
         """Makes a statement on a connection that was taken."""
         connection = turn.connection
         assert connection is not None  # noqa: S101 - for the type checker: `_take` connects
+        timer = turn.loop.call_later(self.wait_limit_s, turn.give_up)
         try:
-            async with asyncio.timeout(self.wait_limit_s):
-                cursor = await connection.execute(query, values, binary=True)
-                rows = await cursor.fetchall() if has_rows(cursor.pgresult) else []
-                return Answer(rows, cursor.rowcount)
-        except TimeoutError as error:
-            connection.pgconn.finish()
-            raise JournalUnavailable(
-                f"{self.place} hasn't answered for {self.wait_limit_s:g} s",
-                waited_s=self.wait_limit_s,
-                remedy="See to the server and the network, and resume: everything committed is safe",
-            ) from error
+            cursor = await connection.execute(query, values, binary=True)
+            rows = await cursor.fetchall() if has_rows(cursor.pgresult) else []
+            return Answer(rows, cursor.rowcount)
         except UnicodeError as error:
             raise translated(error, self.place) from error
-        except psycopg.Error:
+        except psycopg.Error as error:
+            if turn.given_up:
+                raise self._silent() from error
             if connection.pgconn.status == ConnStatus.BAD:
                 self._drop_idle()  # what cut this one has cut the others
             raise
+        finally:
+            timer.cancel()
 
     def run_blocking(self, query: str, values: Values = None) -> Answer:
         """The same as `run`, for plain code in any thread, over a connection of its own."""
@@ -232,20 +235,30 @@ class Pool:
 
     async def _connect(self) -> AsyncConnection:
         """A server that has answered before may be restarting: it is waited for."""
-        until = time.monotonic() + self.wait_limit_s
+        until = asyncio.get_running_loop().time() + self.wait_limit_s
         while True:
             try:
-                connection = await self.server.connect()
+                async with asyncio.timeout_at(until):
+                    connection = await self.server.connect()
+            except TimeoutError as error:
+                raise self._silent() from error
             except JournalUnavailable as error:
                 if not self._answered:
                     raise
-                if time.monotonic() > until:
+                if asyncio.get_running_loop().time() > until:
                     error.waited_s = self.wait_limit_s
                     raise
             else:
                 self._answered = True
                 return connection
             await asyncio.sleep(_CONNECT_AGAIN_AFTER_S)
+
+    def _silent(self) -> JournalUnavailable:
+        return JournalUnavailable(
+            f"{self.place} hasn't answered for {self.wait_limit_s:g} s",
+            waited_s=self.wait_limit_s,
+            remedy="See to the server and the network, and resume: everything committed is safe",
+        )
 
     # ---- Forks ----
 

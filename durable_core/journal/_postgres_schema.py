@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION: Final = 1
 _TABLES: Final = ("schema_version", "runs", "checkpoints", "segments", "events", "blobs", "blob_parts")
 _OUR_NAMES: Final = (*_TABLES, "chunks", "agent_checkpoints")
-# One row: the server's version, which of our names are taken, whatever by, and the columns of `schema_version`.
+# One row: the server's version, which of our names are taken, and the columns of `schema_version`.
 _FOUND: Final = (
     "SELECT current_setting('server_version_num')::bigint,"
     " ARRAY(SELECT relname::text FROM pg_catalog.pg_class WHERE relnamespace = space.oid"
