@@ -24,7 +24,7 @@ from tests.waiting import LIMIT_S, until
 
 ROOT = Path(__file__).parents[3]
 PROGRAMS = (
-    "chain", "deadly", "forking", "held", "limited", "looking", "orderless", "parting", "pruning", "resuming",
+    "chain", "deadly", "forking", "held", "limited", "looking", "orderless", "parting", "racing", "pruning", "resuming",
     "saving", "sharing", "stopped",
 )  # fmt: skip
 
