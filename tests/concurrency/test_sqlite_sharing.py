@@ -95,7 +95,7 @@ async def test_a_file_that_others_open_and_close_all_the_time_stays_whole(
 def test_forked_children_use_the_executor_that_they_inherited(nursery: Nursery, tmp_path: Path) -> None:
     """Two of four are killed; the others, and the parent, lose nothing."""
     db = tmp_path / "runs.db"
-    parent = nursery.start("forking", db, tmp_path, 4, STEPS)
+    parent = nursery.start("forking", f"sqlite:///{db}", tmp_path, 4, STEPS)
     (pids,) = until(lambda: noted(tmp_path / "pids"), "the children")
     assert isinstance(pids, list)
     for number in (0, 1):
@@ -119,7 +119,7 @@ def test_what_a_forked_child_commits_after_its_parent_has_closed_is_kept(
 ) -> None:
     """SQLite's locks aren't inherited: a parent that takes itself for the last user deletes the log."""
     db = tmp_path / "runs.db"
-    parent = nursery.start("parting", db, tmp_path, when, whose)
+    parent = nursery.start("parting", f"sqlite:///{db}", tmp_path, when, whose)
     (child,) = until(lambda: noted(tmp_path / "pids"), "the child")
     assert isinstance(child, int)
     until(lambda: (tmp_path / "done").exists() or is_over(child), "the child's commits")

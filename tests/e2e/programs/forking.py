@@ -22,9 +22,9 @@ async def threaded(ctx: Context, number: int) -> int:
     return await ctx.step(in_thread, number)
 
 
-def main(db: str, folder: str, children: int, steps: int) -> int:
+def main(url: str, folder: str, children: int, steps: int) -> int:
     """Runs once, forks, and goes on beside its children; each notes its pid, and acknowledges its steps."""
-    executor = DurableWorkflowExecutor(db_path=db)
+    executor = DurableWorkflowExecutor(url)
     executor.run_sync(counting, run_id="before", steps=5, acks=None)
     executor.run_sync(threaded, run_id="before-threaded", number=1)
     pids = []

@@ -1,4 +1,4 @@
-"""A process that forks, and then closes its executor while its child works with the same file."""
+"""A process that forks, and then closes its executor while its child works with the same store."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ STEPS = 50
 
 
 @step
-def forks(db: str, folder: str, whose: str) -> int:
+def forks(url: str, folder: str, whose: str) -> int:
     time.sleep(0.1)  # several renewals: their connection is open, too
-    return _fork(_Family.executor, db, folder, whose)
+    return _fork(_Family.executor, url, folder, whose)
 
 
 @workflow
-async def forking_inside(ctx: Context, db: str, folder: str, whose: str) -> int:
-    return await ctx.step(forks, db, folder, whose)
+async def forking_inside(ctx: Context, url: str, folder: str, whose: str) -> int:
+    return await ctx.step(forks, url, folder, whose)
 
 
 class _Family:
     executor: DurableWorkflowExecutor
 
 
-def main(db: str, folder: str, when: str, whose: str) -> int:
+def main(url: str, folder: str, when: str, whose: str) -> int:
     """Forks after a run or inside one; the child uses the executor that it inherited or a new one."""
-    executor = _Family.executor = DurableWorkflowExecutor(db_path=db, lease_s=0.06)
+    executor = _Family.executor = DurableWorkflowExecutor(url, lease_s=0.06)
     executor.run_sync(counting, run_id="before", steps=3, acks=None)
     if when == "after":
-        child = _fork(executor, db, folder, whose)
+        child = _fork(executor, url, folder, whose)
     else:
-        child = executor.run_sync(forking_inside, run_id="r1", db=db, folder=folder, whose=whose).output
+        child = executor.run_sync(forking_inside, run_id="r1", url=url, folder=folder, whose=whose).output
     asyncio.run(executor.close())
     leave(f"{folder}/go")
     os.waitpid(child, 0)
     return 0
 
 
-def _fork(executor: DurableWorkflowExecutor, db: str, folder: str, whose: str) -> int:
+def _fork(executor: DurableWorkflowExecutor, url: str, folder: str, whose: str) -> int:
     child = os.fork()
     if child == 0:
-        _child(executor if whose == "inherited" else DurableWorkflowExecutor(db_path=db), folder)
+        _child(executor if whose == "inherited" else DurableWorkflowExecutor(url), folder)
     note(f"{folder}/pids", child)
     until(Path(folder, "ready").exists, "the child")
     return child

@@ -1,0 +1,191 @@
+"""One database, many users: forks, threads, event loops; and the memory that large outputs take."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from durable_core import DurableWorkflowExecutor
+from durable_core.journal._postgres_pool import Pool
+from durable_core.journal._postgres_server import server_of
+from durable_core.journal.postgres import PostgresJournal
+from durable_core.records import RunHeader
+from durable_core.stores import open_store
+from durable_core.testing.samples import RUN, driven, renewed
+from tests.e2e.programs.nursery import Nursery, is_over, open_nursery
+from tests.e2e.programs.sharing import counting
+from tests.e2e.programs.witness import count, noted
+from tests.postgres import PostgresServer
+from tests.waiting import full, until
+
+STEPS = 1000 if full() else 100
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    yield from open_nursery()
+
+
+def committed(postgres: PostgresServer, url: str, run_id: str) -> int:
+    schema = url.rpartition("=")[2]
+    query = "SELECT count(*) FROM checkpoints WHERE run_id = %s AND status = 'COMMITTED'"
+    ((found,),) = postgres.query(query, run_id, schema=schema)
+    assert isinstance(found, int)
+    return found
+
+
+# ---- Forks ----
+
+
+@pytest.mark.slow
+def test_forked_children_use_the_executor_that_they_inherited(
+    nursery: Nursery, postgres: PostgresServer, postgres_url: str, tmp_path: Path
+) -> None:
+    """Two of four are killed; the others, and the parent, lose nothing."""
+    parent = nursery.start("forking", postgres_url, tmp_path, 4, STEPS)
+    (pids,) = until(lambda: noted(tmp_path / "pids"), "the children")
+    assert isinstance(pids, list)
+    for number in (0, 1):
+        until(lambda number=number: count(tmp_path / f"child-{number}.acks") > 0, f"child {number}")
+        os.kill(pids[number], signal.SIGKILL)
+    nursery.wait(parent, limit_s=60)
+    for run in ("parent", *(f"child-{number}" for number in range(4))):
+        assert committed(postgres, postgres_url, run) >= count(tmp_path / f"{run}.acks")
+    for run in ("parent", "child-2", "child-3"):
+        assert committed(postgres, postgres_url, run) == STEPS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whose", ["inherited", "new"])
+@pytest.mark.parametrize("when", ["after", "inside"])
+def test_a_forked_child_and_its_parent_leave_each_others_connections_alone(
+    when: str, whose: str, nursery: Nursery, postgres: PostgresServer, postgres_url: str, tmp_path: Path
+) -> None:
+    parent = nursery.start("parting", postgres_url, tmp_path, when, whose)
+    (child,) = until(lambda: noted(tmp_path / "pids"), "the child")
+    assert isinstance(child, int)
+    until(lambda: (tmp_path / "done").exists() or is_over(child), "the child's commits")
+    assert committed(postgres, postgres_url, "orphan") == count(tmp_path / "acks") == 50
+    os.kill(child, signal.SIGKILL)
+    assert nursery.wait(parent) == 0
+
+
+# ---- Event loops and threads ----
+
+
+def test_one_event_loop_after_the_other_finds_the_connections_of_the_one_before(
+    postgres: PostgresServer, postgres_url: str
+) -> None:
+    executor = DurableWorkflowExecutor(postgres_url)
+    try:
+        pids = set()
+        for number in range(3):
+            assert executor.run_sync(counting, run_id=f"r{number}", steps=5, acks=None).output == 5
+            (found,) = asyncio.run(_pids(executor))
+            pids.add(found)
+        assert len(pids) == 1
+    finally:
+        asyncio.run(executor.close())
+
+
+async def _pids(executor: DurableWorkflowExecutor) -> list[object]:
+    journal = executor.store.journal
+    assert isinstance(journal, PostgresJournal)
+    return [row[0] for row in (await journal.pool.run("SELECT pg_backend_pid()")).rows]
+
+
+async def test_loops_in_several_threads_share_one_pool_and_wait_for_each_others_connections(
+    postgres_url: str,
+) -> None:
+    async with DurableWorkflowExecutor(f"{postgres_url}&connections=2") as executor:
+        await executor.list()
+
+        def run(number: int) -> int:
+            return executor.run_sync(counting, run_id=f"r{number}", steps=20, acks=None).output
+
+        outputs = await asyncio.gather(
+            *(asyncio.to_thread(run, number) for number in range(4)),
+            *(_counted(executor, number) for number in range(4, 8)),
+        )
+    assert outputs == [20] * 8
+
+
+async def _counted(executor: DurableWorkflowExecutor, number: int) -> int:
+    return (await executor.run(counting, run_id=f"r{number}", steps=20, acks=None)).output
+
+
+def test_who_waits_in_a_loop_that_has_ended_keeps_no_connection_from_others(postgres_url: str) -> None:
+    pool = Pool(server_of(f"{postgres_url}&connections=1"), wait_limit_s=5)
+    held = asyncio.new_event_loop()
+
+    async def hold() -> None:
+        async with pool.transaction():
+            waiting = asyncio.create_task(pool.run("SELECT 1"))
+            waiting_too = asyncio.create_task(pool.run("SELECT 2"))
+            await asyncio.sleep(0.01)
+            waiting.cancel()
+            assert not waiting_too.done()
+            held.call_soon(held.stop)
+            await asyncio.sleep(0)
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        held.run_until_complete(hold())
+    for task in asyncio.all_tasks(held):
+        task.cancel()
+    held.run_until_complete(asyncio.gather(*asyncio.all_tasks(held), return_exceptions=True))
+    held.close()
+    assert asyncio.run(pool.run("SELECT 3")).rows == [(3,)]
+    pool.close()
+
+
+async def test_a_cancelled_caller_leaves_when_its_write_is_made(postgres_url: str) -> None:
+    store = open_store(postgres_url)
+    journal = store.journal
+    assert isinstance(journal, PostgresJournal)
+    await journal.open()
+    try:
+        me = await driven(journal)
+        async with journal.pool.transaction() as session:
+            await session.run("SELECT 1 FROM durable.runs WHERE run_id = %s FOR UPDATE", (RUN,))
+            leaving = asyncio.create_task(journal.cancel(await _seen(journal), "now"))
+            await asyncio.sleep(0.05)
+            leaving.cancel()
+            await asyncio.sleep(0.05)
+            assert not leaving.done()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        assert (await _seen(journal)).status == "CANCELLED"
+        assert not (await renewed(journal, me)).ok
+    finally:
+        await journal.close()
+
+
+async def test_a_cancelled_caller_does_not_wait_for_what_stays_busy(postgres_url: str) -> None:
+    store = open_store(postgres_url)
+    journal = store.journal
+    assert isinstance(journal, PostgresJournal)
+    await journal.open()
+    try:
+        await driven(journal)
+        seen = await _seen(journal)
+        async with journal.pool.transaction() as session:
+            await session.run("SELECT 1 FROM durable.runs WHERE run_id = %s FOR UPDATE", (RUN,))
+            leaving = asyncio.create_task(journal.cancel(seen, "now"))
+            await asyncio.sleep(0.05)
+            leaving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(leaving, 5)
+        assert await journal.header(RUN) == seen
+    finally:
+        await journal.close()
+
+
+async def _seen(journal: PostgresJournal) -> RunHeader:
+    found = await journal.header(RUN)
+    assert found is not None
+    return found
