@@ -37,7 +37,9 @@ class ForwardingJournal(Journal):
             args, options: What it is called with.
         """
         self.inner.live = self.live
-        return await call(*args, **options)
+        reply = await call(*args, **options)
+        self.skew_ms = self.inner.skew_ms
+        return reply
 
     # ---- Headers ----
 

@@ -412,8 +412,7 @@ async def test_suspects_run_one_at_a_time_while_others_go_on(place: Place, proce
     async def work(name: str) -> str:
         running.add(name)
         together.append(frozenset(running))
-        for _ in range(6):
-            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.06)  # longer than any store takes to begin a step
         running.discard(name)
         return name
 
@@ -450,8 +449,7 @@ async def test_suspects_that_the_next_owner_did_not_reach_before_it_died_too_sta
     async def work(name: str) -> str:
         running.add(name)
         together.append(frozenset(running))
-        for _ in range(6):
-            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.06)  # longer than any store takes to begin a step
         running.discard(name)
         return name
 
