@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from durable_core import DurableWorkflowExecutor
+from durable_core import Context, DurableWorkflowExecutor, step, workflow
 from durable_core.journal._postgres_pool import Pool
 from durable_core.journal._postgres_server import server_of
 from durable_core.journal.postgres import PostgresJournal
@@ -23,6 +23,7 @@ from tests.e2e.programs.nursery import Nursery, is_over, open_nursery
 from tests.e2e.programs.sharing import counting
 from tests.e2e.programs.witness import count, noted
 from tests.postgres import PostgresServer
+from tests.proxy import Pooler
 from tests.waiting import full, until
 
 STEPS = 1000 if full() else 100
@@ -191,6 +192,35 @@ async def _seen(journal: PostgresJournal) -> RunHeader:
     found = await journal.header(RUN)
     assert found is not None
     return found
+
+
+# ---- Poolers ----
+
+
+async def test_a_pooler_may_send_each_transaction_over_another_connection(
+    postgres: PostgresServer, postgres_url: str
+) -> None:
+    with Pooler(postgres.port) as pooler:
+        through = postgres_url.replace(f":{postgres.port}/", f":{pooler.port}/")
+        async with DurableWorkflowExecutor(through, lease_s=0.1) as executor:
+            runs = [executor.run(large_and_small, run_id=f"r{number}") for number in range(8)]
+            assert [result.output for result in await asyncio.gather(*runs)] == [20_030] * 8
+        assert pooler.moves > 50
+
+
+@step
+async def small() -> int:
+    return 1
+
+
+@step
+async def spilled() -> bytes:
+    return os.urandom(20_000)
+
+
+@workflow
+async def large_and_small(ctx: Context) -> int:
+    return len(await ctx.step(spilled)) + sum([await ctx.step(small) for _ in range(30)])
 
 
 # ---- Large outputs ----
