@@ -20,7 +20,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import psycopg
-from psycopg.pq import ConnStatus, TransactionStatus
+from psycopg.pq import TransactionStatus
 
 from durable_core.errors import JournalUnavailable
 from durable_core.forking import restart_in_children
@@ -149,9 +149,8 @@ class Pool:
             raise translated(error, self.place) from error
         except psycopg.Error as error:
             if turn.given_up:
+                self._drop_idle()  # they may lead to the same silence, and would take as long each
                 raise self._silent() from error
-            if connection.pgconn.status == ConnStatus.BAD:
-                self._drop_idle()  # what cut this one has cut the others
             raise
         finally:
             timer.cancel()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from durable_core import Context, DurableWorkflowExecutor, step, workflow
+from durable_core.errors import JournalUnavailable
 from durable_core.journal._postgres_pool import Pool
 from durable_core.journal._postgres_server import server_of
 from durable_core.journal.postgres import PostgresJournal
@@ -23,10 +24,11 @@ from tests.e2e.programs.nursery import Nursery, is_over, open_nursery
 from tests.e2e.programs.sharing import counting
 from tests.e2e.programs.witness import count, noted
 from tests.postgres import PostgresServer
-from tests.proxy import Pooler
+from tests.proxy import Pooler, Proxy
 from tests.waiting import full, until
 
 STEPS = 1000 if full() else 100
+OURS = "FROM pg_stat_activity WHERE application_name = 'durable-core'"
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +78,33 @@ def test_a_forked_child_and_its_parent_leave_each_others_connections_alone(
     assert committed(postgres, postgres_url, "orphan") == count(tmp_path / "acks") == 50
     os.kill(child, signal.SIGKILL)
     assert nursery.wait(parent) == 0
+
+
+INHERITED = """
+import os, sys
+from durable_core.journal._postgres_blocking import BlockingConnection
+from durable_core.journal._postgres_server import server_of
+
+connection = BlockingConnection(server_of(sys.argv[1]))
+ours = connection.run("SELECT pg_backend_pid()")
+child = os.fork()
+if child == 0:
+    theirs = connection.run("SELECT pg_backend_pid()")
+    os._exit(theirs == ours)
+assert os.waitpid(child, 0)[1] == 0
+assert connection.run("SELECT pg_backend_pid()") == ours
+connection.close()
+"""
+
+
+def test_a_connection_for_plain_code_that_a_child_inherits_stays_its_parents(postgres_url: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", INHERITED, postgres_url],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # ---- Event loops and threads ----
@@ -144,6 +173,34 @@ def test_who_waits_in_a_loop_that_has_ended_keeps_no_connection_from_others(post
     held.close()
     assert asyncio.run(pool.run("SELECT 3")).rows == [(3,)]
     pool.close()
+
+
+async def test_connections_that_were_closed_while_idle_are_replaced_unnoticed(
+    postgres: PostgresServer, postgres_url: str
+) -> None:
+    pool = Pool(server_of(postgres_url))
+    await asyncio.gather(*(pool.run("SELECT pg_sleep(0.05)") for _ in range(3)))
+    assert postgres.query(f"SELECT pg_terminate_backend(pid, 5000) {OURS}") == [(True,)] * 3
+    assert (await pool.run("SELECT 1")).rows == [(1,)]
+    pool.close()
+
+
+async def test_after_a_silence_no_connection_of_before_it_is_used_again(
+    postgres: PostgresServer, postgres_url: str
+) -> None:
+    with Proxy(postgres.port) as proxy:
+        through = postgres_url.replace(f":{postgres.port}/", f":{proxy.port}/")
+        pool = Pool(server_of(through), wait_limit_s=0.3)
+        await asyncio.gather(*(pool.run("SELECT pg_sleep(0.05)") for _ in range(3)))
+        before = {pid for (pid,) in postgres.query(f"SELECT pid {OURS}")}
+        assert len(before) == 3
+        proxy.silent = True
+        with pytest.raises(JournalUnavailable, match="hasn't answered"):
+            await pool.run("SELECT 1")
+        proxy.silent = False
+        ((pid,),) = (await pool.run("SELECT pg_backend_pid()")).rows
+        assert pid not in before
+        pool.close()
 
 
 async def test_a_cancelled_caller_leaves_when_its_write_is_made(postgres_url: str) -> None:

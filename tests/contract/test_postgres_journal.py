@@ -206,6 +206,22 @@ async def test_whatever_isolation_the_server_is_set_to_one_of_many_wins_and_the_
         await journal.close()
 
 
+async def test_under_a_stricter_isolation_a_takeover_in_the_way_is_no_failure(
+    journal: PostgresJournal, postgres_url: str
+) -> None:
+    me = await driven(journal)
+    setting = quote("-cdefault_transaction_isolation=repeatable\\ read", safe="")
+    strict = open_store(f"{postgres_url}&options={setting}").journal
+    try:
+        async with journal.pool.transaction() as session:
+            await session.run(TAKE_OVER, (RUN,))
+            async with waits(strict.begin(attempt(), None, me)) as asked:
+                await session.run("COMMIT")
+        assert asked.result() == Reply(False)
+    finally:
+        await strict.close()
+
+
 # ---- The server's time ----
 
 
