@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +12,7 @@ from typing import Self
 
 _SYNC = b"S\0\0\0\4"  # ends each request
 _READY = b"Z\0\0\0\5"  # begins the end of each reply
+_MADE_UP = re.compile(rb"(K\0\0\0\x0c)....", re.DOTALL)  # before it, the number of the server's process
 _WANTS_TLS = (80877103).to_bytes(4)
 
 
@@ -48,7 +50,7 @@ class Between:
     async def _live(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         with suppress(asyncio.CancelledError, ConnectionError, asyncio.IncompleteReadError):
             await self.connected(client, to_client)
-        to_client.transport.abort()
+        await _cut(to_client)
 
     async def _close(self) -> None:
         self._server.close()
@@ -106,7 +108,7 @@ class Proxy(Between):
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
-            to_server.transport.abort()
+            await _cut(to_server)
 
 
 class Pooler(Between):
@@ -128,7 +130,7 @@ class Pooler(Between):
                 break
             to_client.write(b"N")
         to_server.write(start)
-        to_client.write(await _reply(server))
+        to_client.write(_MADE_UP.sub(lambda found: found[1] + b"\0\0\0\7", await _reply(server)))
         self._idle.put_nowait((server, to_server))
         while True:
             request = b""
@@ -153,7 +155,13 @@ class Pooler(Between):
     async def _close(self) -> None:
         await super()._close()
         while not self._idle.empty():
-            self._idle.get_nowait()[1].transport.abort()
+            await _cut(self._idle.get_nowait()[1])
+
+
+async def _cut(writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
 
 
 async def _reply(server: asyncio.StreamReader) -> bytes:

@@ -48,8 +48,10 @@ _DEFAULTS: Final = {
     "tcp_user_timeout": "30000",
     "client_encoding": "utf8",
 }
-# Never prepared: a prepared statement belongs to one connection of the server, and behind a pooler such as
-# PgBouncer the next statement may go over another. Preparing saved a tenth of a step's time.
+# Preparing a statement nearly halves the time of a step. It is prepared in one connection of the server, and
+# behind a pooler such as PgBouncer the next transaction may go over another: there nothing is prepared.
+_PREPARED_AFTER: Final = 2
+_WHO: Final = "SELECT pg_backend_pid()"
 _OPTIONS: Final[dict[str, Any]] = {"autocommit": True, "prepare_threshold": None}
 
 
@@ -82,9 +84,19 @@ class Server:
             JournalUnavailable, StoreMisconfigured, StoreNotFound: There is none to be had.
         """
         try:
-            return await psycopg.AsyncConnection.connect(**self._params, **_OPTIONS)
+            connection = await psycopg.AsyncConnection.connect(**self._params, **_OPTIONS)
         except psycopg.Error as error:
             raise refused(error, self.shown) from error
+        try:
+            ((pid,),) = await (await connection.execute(_WHO, binary=True)).fetchall()
+            if pid == connection.info.backend_pid:  # a pooler makes one up
+                connection.prepare_threshold = _PREPARED_AFTER
+        except BaseException as error:
+            connection.pgconn.finish()
+            if isinstance(error, psycopg.Error):
+                raise refused(error, self.shown) from error
+            raise
+        return connection
 
     def connect_blocking(self) -> Connection:
         """The same for threads."""
