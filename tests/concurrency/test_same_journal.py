@@ -7,8 +7,9 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
@@ -32,6 +33,7 @@ from durable_core.records import (
     RunHeader,
     StepRecord,
 )
+from durable_core.stores import open_store
 from durable_core.testing.fake_clock import FakeClock
 from durable_core.testing.samples import (
     AT,
@@ -45,14 +47,16 @@ from durable_core.testing.samples import (
     renewed,
     segment,
 )  # fmt: skip
+from tests.postgres import PostgresServer
 from tests.waiting import full
 
 T = TypeVar("T")
 
-# A store that goes by a clock which it is given joins here.
-STORES: Final[dict[str, Callable[[Path, FakeClock], Journal]]] = {
-    "memory": lambda _, clock: MemoryJournal(clock),
-    "sqlite": lambda folder, clock: SqliteJournal(folder / "runs.db", clock),
+# A store that goes by a clock which it is given joins here; there is a folder and a database for it, too.
+STORES: Final[dict[str, Callable[[Path, str, FakeClock], Journal]]] = {
+    "memory": lambda _, __, clock: MemoryJournal(clock),
+    "sqlite": lambda folder, _, clock: SqliteJournal(folder / "runs.db", clock),
+    "postgres": lambda _, url, clock: open_store(url, clock).journal,
 }
 RUNS = ("r", "R")
 STEPS = ("s", "s/a", "m", "m[0]/s", "m[0]/m[1]/s", "m#2[k-0f]/s")
@@ -74,13 +78,18 @@ outcomes = st.sampled_from([COMMITTED, FAILED, STARTED, SKIPPED])
 class SameJournals(RuleBasedStateMachine):
     """Asks each store the same, in the same order, with what any owner of a run may have seen by then."""
 
+    server: ClassVar[PostgresServer]
+
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
         self.left = ExitStack()
         folder = Path(self.left.enter_context(tempfile.TemporaryDirectory()))
         self.runner = self.left.enter_context(asyncio.Runner())
-        self.journals = {name: make(folder, self.clock) for name, make in STORES.items()}
+        schema = self.server.take_schema()
+        self.left.callback(self.server.give_back, schema)
+        url = self.server.store(schema)
+        self.journals = {name: make(folder, url, self.clock) for name, make in STORES.items()}
         for journal in self.journals.values():
             self.runner.run(_opened(journal))
         self.headers: dict[str, list[RunHeader]] = {run: [] for run in RUNS}
@@ -336,7 +345,10 @@ async def _replayed(journal: Journal, run: str, scope: str) -> list[StepRecord]:
     return [one._replace(**without) if one.status == COMMITTED else one for one in found]
 
 
-def test_journals_that_are_asked_the_same_answer_the_same_and_keep_the_same() -> None:
+def test_journals_that_are_asked_the_same_answer_the_same_and_keep_the_same(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SameJournals, "server", postgres, raising=False)
     run_state_machine_as_test(
         SameJournals,
         settings=settings(
