@@ -1,0 +1,95 @@
+"""One run is the same in every store: its records, its outputs of any size, its odd values."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from durable_core import Context, StepFailed, step, workflow
+from tests.stores import KINDS, Place
+
+KB = 1024
+SIZES = [0, 1, KB, 6 * KB, 8 * KB - 1, 8 * KB, 8 * KB + 1, 399 * KB, 401 * KB, 5 * KB * KB]
+# An id is random, and a header says who wrote it.
+RANDOM = ("attempt_id", "output_ref", "started_at", "committed_at", "attempts", "error")
+OF_HEADER = ("created_by", "owner_process", "due_at_ms", "created_at", "updated_at", "ended_at")
+
+
+@step
+async def gives(value: Any) -> Any:
+    return value
+
+
+@step
+async def fails() -> None:
+    raise ValueError("nul \0, lone \ud800")
+
+
+@step(pure=True)
+async def spilled(size: int) -> bytes:
+    return bytes(number * number % 251 for number in range(size))
+
+
+async def branch(ctx: Context) -> list[Any]:
+    return [
+        await ctx.step(gives, "nul \0, lone \ud800"),
+        await ctx.step(gives, set()),
+        await ctx.step(gives, ""),
+    ]
+
+
+@workflow
+async def all_kinds(ctx: Context, names: dict[str, int]) -> list[Any]:
+    done: list[Any] = [await ctx.step(gives, names), len(await ctx.step(spilled, 30_000))]
+    try:
+        await ctx.step(fails)
+    except StepFailed:
+        done.append(await ctx.step_if(False, gives, 1))
+    return [*done, *await ctx.parallel(ctx.branch(branch))]
+
+
+async def test_one_run_leaves_the_same_records_in_every_store(tmp_path: Path, postgres_url: str) -> None:
+    found = []
+    for kind in KINDS:
+        place = Place(kind, tmp_path, url=postgres_url if kind == "postgres" else None)
+        place.turn_clock()
+        executor = place.executor()
+        result = await executor.run(all_kinds, run_id="r1", names={"b": 2, "a": 1, "#[]!/": 3})
+        journal = executor.store.journal
+        header = await journal.header("r1")
+        assert header is not None
+        records = [record async for page in journal.steps("r1") for record in page]
+        assert {record.run_id for record in records} == {"r1"}
+        found.append(
+            (
+                result.output,
+                sorted(record._replace(**dict.fromkeys(RANDOM, "")) for record in records),
+                replace(header, **dict.fromkeys(OF_HEADER, None)),  # type: ignore[arg-type]  # compared, not used
+            )
+        )
+        await place.close()
+    assert len(found[0][1]) == 7
+    for other in found[1:]:
+        assert other == found[0]
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_an_output_of_any_size_comes_back_in_its_own_and_in_a_later_life(
+    place: Place, size: int
+) -> None:
+    value = os.urandom(size)
+
+    @workflow(name="sized")
+    async def wf(ctx: Context) -> bytes:
+        return bytes(await ctx.step(gives, value))
+
+    executor = place.executor()
+    assert (await executor.run(wf, run_id="r1")).output == value
+    (view,) = await place.executor().steps("r1")
+    assert view.record.output_size is not None
+    assert view.record.output_size >= size
+    assert await view.output() == value
