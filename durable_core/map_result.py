@@ -245,7 +245,8 @@ class MapResult(Generic[R]):
         chunk, seq, line = self._known_table().place(row)
         held = self._held.get((chunk, seq))
         if held is None:
-            last = min(seq + _SEGMENTS_HELD - 1, self.reference.pins[chunk])
+            goes_on = not self._held or (chunk, seq - 1) in self._held  # else somebody reads here and there
+            last = min(seq + _SEGMENTS_HELD - 1 if goes_on else seq, self.reference.pins[chunk])
             found = self._the_reader().outcomes(self.reference, chunk, seq, last)
             self._held = {(chunk, seq): outcomes for seq, outcomes in found.items()}
             held = found.get(seq, [])

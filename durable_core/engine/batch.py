@@ -71,7 +71,7 @@ class Batch:
                 while await intake.next() is not None:
                     await intake.give_turn()
             except ItemsUnreadable as error:
-                raise error.__cause__ or error from None
+                raise self._mismatch(f"the map has committed, and now {error}") from error.__cause__
             if intake.items_hash != items_hash:
                 if record.details().get("forked"):
                     return None
@@ -121,7 +121,7 @@ class Batch:
             await self._leave(attempt, log)
             raise
         finally:
-            del live[drive.run_id, self.call.step_id]
+            live.pop((drive.run_id, self.call.step_id), None)
         if drive.stopped is not None or self._is_halted():
             await self._leave(attempt, log)
             drive.check()
@@ -148,9 +148,12 @@ class Batch:
             "redriven_fence": _count(kept, "redriven_fence"),
             "first_seq": _count(kept, "first_seq"),
         }
-        if (
-            seen is not None and before is None
-        ):  # what is in the log is of other arguments, or an earlier life
+        other_keys = before is not None and bool(kept.get("keyed")) != detail["keyed"]
+        if other_keys and not kept.get("forked"):
+            now = "with key=" if detail["keyed"] else "without key="
+            raise self._mismatch(f"the map is called {now} now, and was not before")
+        if seen is not None and (before is None or other_keys):
+            # What is in the log is of other arguments, of an earlier life, or can't be told apart.
             last = await drive.ask(drive.tools.journal.last_segment, drive.run_id, self.call.step_id)
             detail["first_seq"] = last.seq + 1 if last is not None else 0
         if before is not None and before.status == FAILED:
@@ -207,7 +210,8 @@ class Batch:
         )  # fmt: skip
         raw = recorded_output(reference, intake.items_hash)
         stored = await drive.tools.values.store(raw, drive.run_id, attempt.attempt_id)
-        record = committed(attempt, stored, self._now())._replace(detail=as_json(recorded_place(reference)))
+        detail = {**recorded_place(reference), "keyed": order is not None}
+        record = committed(attempt, stored, self._now())._replace(detail=as_json(detail))
         await self.attempts.write(record)
         self.attempts.told_committed(record)
         return record, MapResult(reference, drive.tools.outcomes, self.call.step.adapter, table, rows)
@@ -222,9 +226,13 @@ class Batch:
         return recorded_map(record, raw)
 
     def _other_items(self, now: int, recorded: int) -> StepMismatch:
+        return self._mismatch(f"the map was run with other items: {recorded} of them, now {now}")
+
+    def _mismatch(self, message: str) -> StepMismatch:
+        """Stops the drive: it is no outcome of the map, and no path may be taken on it."""
         drive = self.attempts.drive
         error = StepMismatch(
-            f"the map was run with other items: {recorded} of them, now {now}",
+            message,
             run_id=drive.run_id,
             step_id=self.call.step_id,
             remedy="Give it the items it had and resume; keep the recorded outputs (on_change='keep'); or"

@@ -7,6 +7,8 @@ again:
 in doubt   crashes 0   run beside others: if the process dies again, these records tell which were in work
            crashes 1   one at a time
            more        alone, so that the guilty one is certain; at `crash_limit` it fails without its body
+
+The record is put when the item's turn has come, never while it waits: nobody is blamed for waiting.
 """
 
 from __future__ import annotations
@@ -118,6 +120,9 @@ class ItemRunner:
         self._gate = Alone() if suspects and window else None
         self._suspected = 0
         self._context = context_kind(call.step.fn)
+        # One at a time among all that may have killed the process, in this map and beside it. An item with
+        # steps of its own may not hold that lock: one of them may want it.
+        self._in_turn = drive.suspects if self._context is None else asyncio.Lock()
 
     async def run(self, item: Item) -> Ended:
         """Runs one item to its outcome.
@@ -246,8 +251,9 @@ class ItemRunner:
     # ---- After a crash ----
 
     async def _run_suspect(self, item: Item, gate: Alone) -> Ended:
-        limit = self._call.step.options.crash_limit
-        attempt = await self._begun(item)
+        drive, limit = self._drive, self._call.step.options.crash_limit
+        seen = await drive.ask(drive.tools.journal.step, drive.run_id, self._id(item))
+        attempt = self._next_attempt(item, seen)
         if attempt.crashes >= limit:
             told = (
                 f"starts that ended with the death of its process: {attempt.crashes}; it is not started again"
@@ -257,27 +263,35 @@ class ItemRunner:
             return self._failed(item, attempt.attempt, error)
         if not attempt.crashes and limit > 1:
             async with gate.beside():
-                return await self._ended(item)
-        async with self._drive.suspects, gate.alone() if attempt.crashes >= limit - 1 else gate.beside():
-            return await self._ended(item)
+                return await self._begin(item, attempt, seen)
+        async with self._in_turn, gate.alone() if attempt.crashes >= limit - 1 else gate.beside():
+            return await self._begin(item, attempt, seen)
 
-    async def _begun(self, item: Item) -> StepRecord:
-        """Puts the item's STARTED record; a crash of an owner that died in it is counted."""
+    def _next_attempt(self, item: Item, seen: StepRecord | None) -> StepRecord:
+        """The item's STARTED record; a crash of an owner that died in it is counted."""
         drive, step_id = self._drive, self._id(item)
         call = Call(self._call.step, step_id, item.position, item.hashed, (item.value,), {}, self._call.scope)
-        seen = await drive.ask(drive.tools.journal.step, drive.run_id, step_id)
         before = known(drive, call, seen)
         same = before if before is not None and before.input_hash == item.hashed else None
         attempt = next_attempt(drive, call, same)
-        attempt = attempt._replace(
+        return attempt._replace(
             kind=ITEM_KIND,
             idempotency_key=drive.keys.key(item.position if item.key is None else item.key, item.hashed),
             crashes=0 if item.row in self._retried else attempt.crashes,
         )
+
+    async def _begin(self, item: Item, attempt: StepRecord, seen: StepRecord | None) -> Ended:
+        """Begins an item whose turn has come, and runs it.
+
+        Only who took the run over writes this record meanwhile: refused, the run is somebody else's.
+        """
+        drive = self._drive
+        drive.check()
+        self._call.scope.check()
         reply = await drive.ask(drive.tools.journal.begin, attempt, as_seen(seen), drive.lease)
         if not reply.ok and (reply.row is None or reply.row.attempt_id != attempt.attempt_id):
             raise drive.fenced_by(reply.row)
-        return attempt
+        return await self._ended(item)
 
     def _id(self, item: Item) -> str:
         return item_id(self._call.step_id, item.position, item.key)

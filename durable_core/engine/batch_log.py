@@ -132,10 +132,13 @@ class ChunkLog:
             return
         for line, outcome in enumerate(outcomes_of(segment)):
             row = outcome.item_index if outcome.key is None else table.row_of(outcome.key)
-            if outcome.succeeded or segment.fence > self._redriven_fence:
-                self.retried.pop(row, None)
-                table.note(row, outcome, Place(self._chunk, segment.seq, line))
-            elif not table.knows(row):
+            again = not outcome.succeeded and segment.fence <= self._redriven_fence
+            if again and table.knows(row):
+                continue
+            table.note(row, outcome, Place(self._chunk, segment.seq, line))
+            self.retried.pop(row, None)
+            if again:  # what is forgotten is the outcome, not which item it was of
+                table.forget(row)
                 self.retried[row] = [str(one) for one in outcome.error().get("steps", ())]
 
     # ---- Writing ----
