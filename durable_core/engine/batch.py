@@ -109,7 +109,7 @@ class Batch:
             self.call,
             window=detail["window"] if before is not None else 0,
             suspects=bool(detail.get("suspects")),
-            retried=log.retried,
+            log=log,
         )
         progress = MapProgress(run_id=drive.run_id, step_id=self.call.step_id, total=intake.total)
         progress.begin(table.succeeded + table.failed, table.failed)

@@ -8,7 +8,8 @@ in doubt   crashes 0   run beside others: if the process dies again, these recor
            crashes 1   one at a time
            more        alone, so that the guilty one is certain; at `crash_limit` it fails without its body
 
-The record is put when the item's turn has come, never while it waits: nobody is blamed for waiting.
+The record is put when the item's turn has come, never while it waits, and the next one's turn comes when the
+outcome is durable: nobody is blamed for having waited, or for having finished.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from durable_core.context import Engine
     from durable_core.engine.batch_intake import Item
+    from durable_core.engine.batch_log import ChunkLog
     from durable_core.engine.drive import Drive
     from durable_core.records import StepRecord
 
@@ -99,7 +101,7 @@ class ItemRunner:
         call: Of the map; its arguments are those bound.
         window: How many of the first items may have been in work when an earlier owner went.
         suspects: Whether one of those owners died: the process may have been killed by one of these items.
-        retried: Rows of items that failed before and get a fresh budget, with the failed steps inside them.
+        log: Where outcomes go; knows the items that failed before and get a fresh budget.
     """
 
     def __init__(
@@ -110,13 +112,14 @@ class ItemRunner:
         *,
         window: int,
         suspects: bool,
-        retried: dict[int, list[str]],
+        log: ChunkLog,
     ) -> None:
         self._engine = engine
         self._drive = drive
         self._call = call
         self._window = window
-        self._retried = retried
+        self._log = log
+        self._retried = log.retried
         self._gate = Alone() if suspects and window else None
         self._suspected = 0
         self._context = context_kind(call.step.fn)
@@ -125,7 +128,7 @@ class ItemRunner:
         self._in_turn = drive.suspects if self._context is None else asyncio.Lock()
 
     async def run(self, item: Item) -> Ended:
-        """Runs one item to its outcome.
+        """Runs one item to its outcome, which is on its way into the log then.
 
         Raises:
             ControlFlow, CancelledError: It was stopped from outside: it has none.
@@ -136,7 +139,7 @@ class ItemRunner:
         if self._context is not None and (in_window or item.row in self._retried):
             await self._load(item)
         if self._gate is None:
-            return await self._ended(item)
+            return self._logged(item, await self._ended(item))
         if in_window:
             self._suspected += 1
             try:
@@ -146,7 +149,11 @@ class ItemRunner:
                 if not self._window and not self._suspected:
                     self._gate = None
         async with self._gate.beside():
-            return await self._ended(item)
+            return self._logged(item, await self._ended(item))
+
+    def _logged(self, item: Item, ended: Ended) -> Ended:
+        self._log.add(item.row, ended.outcome, ended.ref)
+        return ended
 
     # ---- Bodies ----
 
@@ -260,12 +267,17 @@ class ItemRunner:
             )
             info = {"code": CrashLimitReached.code, "type": CrashLimitReached.__name__, "message": told}
             error = CrashLimitReached(attempt.run_id, attempt.step_id, info)
-            return self._failed(item, attempt.attempt, error)
+            return self._logged(item, self._failed(item, attempt.attempt, error))
         if not attempt.crashes and limit > 1:
             async with gate.beside():
                 return await self._begin(item, attempt, seen)
-        async with self._in_turn, gate.alone() if attempt.crashes >= limit - 1 else gate.beside():
-            return await self._begin(item, attempt, seen)
+        alone = attempt.crashes >= limit - 1
+        async with self._in_turn, gate.alone() if alone else gate.beside():
+            if alone:
+                await self._log.flush()
+            ended = await self._begin(item, attempt, seen)
+            await self._log.until_durable(item.row)
+            return ended
 
     def _next_attempt(self, item: Item, seen: StepRecord | None) -> StepRecord:
         """The item's STARTED record; a crash of an owner that died in it is counted."""
@@ -291,7 +303,7 @@ class ItemRunner:
         reply = await drive.ask(drive.tools.journal.begin, attempt, as_seen(seen), drive.lease)
         if not reply.ok and (reply.row is None or reply.row.attempt_id != attempt.attempt_id):
             raise drive.fenced_by(reply.row)
-        return await self._ended(item)
+        return self._logged(item, await self._ended(item))
 
     def _id(self, item: Item) -> str:
         return item_id(self._call.step_id, item.position, item.key)

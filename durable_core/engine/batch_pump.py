@@ -162,7 +162,6 @@ class Pump:
             self._new_failures += 1
             if len(self.first_failures) < _FAILURES_TOLD:
                 self.first_failures.append(_told(item, outcome.error()))
-        self._log.add(item.row, outcome, ended.ref)
         progress.log_if_due(self._drive.log)
 
 
