@@ -549,7 +549,7 @@ async def test_items_start_no_faster_than_the_rate(place: Place) -> None:
     world.items, world.options = (lambda: range(6)), {"rate": Rate(2, per_s=60)}
     begun = clock.now
     await outputs(place.executor())
-    assert world.ran == [0, 1, 2, 3, 4, 5]
+    assert world.taken() == [0, 1, 2, 3, 4, 5]
     assert clock.slept == [30] * 5
     assert clock.now - begun == 150_000  # and nothing is waited for after the last one
 
@@ -604,7 +604,7 @@ async def test_finished_items_wait_for_others_to_be_written_with(place: Place) -
 
 async def _until(condition: Any) -> None:
     async with asyncio.timeout(20):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is waited for is no event
             await asyncio.sleep(0.001)
 
 
@@ -748,9 +748,13 @@ async def test_a_result_is_written_as_lines_of_json(place: Place, tmp_path: Path
     assert [(line["index"], line["key"]) for line in lines] == [(n, f"k{n}") for n in range(5)]
     assert [line.get("output") for line in lines] == [0, None, "z" * 20_000, "ü", 40]
     assert lines[1]["error"]["message"] == "no"
-    assert [path.name for path in tmp_path.iterdir() if path.suffix in (".jsonl", ".part")] == ["found.jsonl"]
+    assert names(tmp_path, ".jsonl", ".part") == ["found.jsonl"]
     with pytest.raises(OSError, match="nowhere"):
         batch.to_jsonl(tmp_path / "nowhere" / "x.jsonl")
+
+
+def names(folder: Path, *suffixes: str) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.suffix in suffixes]
 
 
 async def test_a_map_that_collects_nothing_has_no_outputs_but_all_else(place: Place) -> None:
@@ -783,7 +787,7 @@ async def test_an_annotated_result_restores_its_outputs(place: Place) -> None:
         Page(number=1, text=""),
         Page(number=2, text=""),
     ]
-    assert list((await outputs(place.executor(), wf=typed)).outputs)[0].number == 1
+    assert (await outputs(place.executor(), wf=typed)).outputs[0].number == 1
 
 
 async def test_a_result_is_no_larger_than_a_reference(place: Place) -> None:
