@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.clock import rfc3339
 from durable_core.engine.batch_intake import Intake, ItemsUnreadable
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from durable_core.engine.step_records import Call
     from durable_core.map_options import MapOptions
     from durable_core.records import StepRecord
+
+
+_MANY_ROWS: Final = 5_000  # hashing them takes milliseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +202,10 @@ class Batch:
         if order is None and len(table) > intake.pulled and not intake.may_change:
             raise self._other_items(intake.pulled, len(table))
         rows = order if order is not None else range(intake.pulled)
-        content_hash = await asyncio.to_thread(table.content_hash, rows)
+        if len(rows) < _MANY_ROWS:
+            content_hash = table.content_hash(rows)
+        else:
+            content_hash = await asyncio.to_thread(table.content_hash, rows)
         order_segments = 0
         if order is not None and not _is_as_run(table, order):
             order_segments = await log.put_order([table.place(row) for row in order])

@@ -220,7 +220,7 @@ class ItemRunner:
         """Reads what the item's own steps have recorded."""
         drive = self._drive
         drive.redrive.update(self._retried.get(item.row, ()))
-        async for page in drive.tools.journal.replay(drive.run_id, f"{self._id(item)}/"):
+        async for page in drive.pages(drive.tools.journal.replay(drive.run_id, f"{self._id(item)}/")):
             drive.records.update((record.step_id, record) for record in page)
 
     # ---- Outcomes ----
@@ -295,15 +295,23 @@ class ItemRunner:
     async def _begin(self, item: Item, attempt: StepRecord, seen: StepRecord | None) -> Ended:
         """Begins an item whose turn has come, and runs it.
 
-        Only who took the run over writes this record meanwhile: refused, the run is somebody else's.
+        A   begin 2 (on its way, A is paused) ─────────▶ put
+        B             takes over, sees no record ── begin 3 ─▶ refused by A's: begun over it
+
+        A lower fence in the way is of an owner that was late, and has been taken over from. Any other record
+        but our own, or a refusal with the record as it was seen, tells that the run is somebody else's.
         """
         drive = self._drive
         drive.check()
         self._call.scope.check()
-        reply = await drive.ask(drive.tools.journal.begin, attempt, as_seen(seen), drive.lease)
-        if not reply.ok and (reply.row is None or reply.row.attempt_id != attempt.attempt_id):
-            raise drive.fenced_by(reply.row)
-        return self._logged(item, await self._ended(item))
+        while True:
+            reply = await drive.ask(drive.tools.journal.begin, attempt, as_seen(seen), drive.lease)
+            row = reply.row
+            if reply.ok or (row is not None and row.attempt_id == attempt.attempt_id):
+                return self._logged(item, await self._ended(item))
+            if row is None or row.fence >= drive.lease.fence or as_seen(row) == as_seen(seen):
+                raise drive.fenced_by(row)
+            seen, attempt = row, self._next_attempt(item, row)
 
     def _id(self, item: Item) -> str:
         return item_id(self._call.step_id, item.position, item.key)

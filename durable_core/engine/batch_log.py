@@ -105,7 +105,7 @@ class ChunkLog:
         """
         drive = self._drive
         self._free_seq = 0
-        async for page in drive.tools.journal.segments(drive.run_id, self._step_id, self._chunk):
+        async for page in drive.pages(drive.tools.journal.segments(drive.run_id, self._step_id, self._chunk)):
             for segment in page:
                 if segment.seq != self._free_seq:
                     raise CorruptRecord(

@@ -19,7 +19,7 @@ from tests.concurrency.traces import brief
 if TYPE_CHECKING:
     from tests.concurrency.simulation import World
 
-WRITES = ("create", "acquire", "leave", "cancel", "begin", "commit", "put", "renew")
+WRITES = ("create", "acquire", "leave", "cancel", "begin", "commit", "put", "append", "renew")
 
 who: ContextVar[Process | None] = ContextVar("who", default=None)
 
@@ -102,6 +102,8 @@ def simulated() -> Iterator[None]:
             "step_records": {"new_attempt_id": new_id},
             "operations": {"new_attempt_id": new_id},
             "branches": {"new_attempt_id": new_id},
+            "batch_log": {"new_segment_id": new_id},
+            "batch_items": {"new_segment_id": new_id},
             "drive": {"get_logger": lambda _: Quiet()},
         }.items():
             for name, stand_in in names.items():
