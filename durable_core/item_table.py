@@ -61,6 +61,10 @@ class ItemTable:
         """Whether anything has come of the item of a row."""
         return row < self._size and self.states[row] != MISSING
 
+    def is_other(self, row: int, mark: str) -> bool:
+        """Whether an outcome, known or forgotten, is of another item than the one with this mark."""
+        return row < self._size and self._marks[row] not in (0, int(mark, 16))
+
     def mark(self, row: int) -> str:
         """The beginning of its item's hash, as an `Outcome` has it."""
         return f"{self._marks[row]:016x}"
@@ -94,7 +98,7 @@ class ItemTable:
         self._digests[row * _DIGEST_BYTES : (row + 1) * _DIGEST_BYTES] = digest_of(outcome)
 
     def forget(self, row: int) -> None:
-        """Nothing is known of an item any more: it is to be run again."""
+        """An item has no outcome any more: it is to be run again. Which item it was stays known."""
         before, self.states[row] = self.states[row], MISSING
         self.succeeded -= before == SUCCEEDED
         self.failed -= before == FAILED

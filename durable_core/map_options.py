@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import ItemsView, KeysView, Mapping, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -68,6 +69,9 @@ class MapOptions:
             raise UsageError(f"retry={self.retry!r} must be a Retry")
         if self.chunk_size is not None:
             check_count("chunk_size", self.chunk_size)
+        for name in ("distribute", "collect"):
+            if not isinstance(getattr(self, name), bool):
+                raise UsageError(f"{name}={getattr(self, name)!r} must be True or False")
         if self.distribute:
             raise UsageError(
                 "distribute=True needs workers, which aren't part of this version",
@@ -153,9 +157,33 @@ def mapped(fn: Callable[..., Any], options: MapOptions) -> Mapped:
     return Mapped(step, args, kwargs)
 
 
+def check_items(items: object) -> None:
+    """Refuses what can't be the items of a map.
+
+    Raises:
+        UsageError: It can't be iterated, or is one value, or has no order of its own.
+    """
+    kind = type(items).__name__
+    if isinstance(items, str | bytes | bytearray | Mapping):
+        raise UsageError(f"the items of a map are a {kind}", remedy="Give a list of items")
+    if isinstance(items, Set) and not isinstance(items, KeysView | ItemsView):
+        raise UsageError(
+            f"the items of a map are a {kind}, whose order is another one in each process",
+            remedy="Give a list: sorted(items)",
+        )
+    if not hasattr(items, "__iter__") and not hasattr(items, "__getitem__"):
+        raise UsageError(
+            f"the items of a map are a {kind}, which can't be iterated",
+            remedy="Give a list, an iterator or Jsonl(path)",
+        )
+
+
 def context_kind(fn: Callable[..., Any]) -> str | None:
     """Which context a function's first parameter is annotated as, by name; None if it isn't."""
-    first = next(iter(inspect.signature(fn).parameters.values()), None)
+    try:
+        first = next(iter(inspect.signature(fn).parameters.values()), None)
+    except (TypeError, ValueError):  # a built-in function may have none that can be read
+        return None
     annotation = first.annotation if first is not None else None
     name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     name = name.rpartition(".")[2].strip("'\"")

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from durable_core.records import StepRecord
 
 
+_SHA256_CHARS: Final = 64
+
+
 class MapReference(NamedTuple):
     """Where the outcomes of a map that has committed are, and what they were.
 
@@ -37,6 +40,18 @@ class MapReference(NamedTuple):
     content_hash: str
     order_segments: int
     collects: bool
+
+    def is_sound(self) -> bool:
+        """Whether each part is what it can be: it may have been read from anywhere."""
+        counts = (self.first_seq, self.base_fence, self.succeeded, self.failed, self.order_segments)
+        return (
+            len(self.pins) > 0
+            and all(type(pin) is int and pin >= -1 for pin in self.pins)
+            and all(type(count) is int and count >= 0 for count in counts)
+            and type(self.content_hash) is str
+            and len(self.content_hash) == _SHA256_CHARS
+            and type(self.collects) is bool
+        )
 
 
 class OutcomeReader(Protocol):
@@ -89,8 +104,11 @@ def recorded_map(record: StepRecord, raw: bytes) -> tuple[MapReference, str]:
     try:
         parts = {name: found[name] for name in _OUTPUT_PARTS} | {name: place[name] for name in _PLACE_PARTS}
         parts["pins"] = tuple(parts["pins"])
-        return MapReference(run_id=record.run_id, step_id=record.step_id, **parts), found["items_hash"]
-    except (KeyError, TypeError) as error:
+        reference = MapReference(run_id=record.run_id, step_id=record.step_id, **parts)
+        if not reference.is_sound():
+            raise ValueError("a part isn't what it can be")
+        return reference, found["items_hash"]
+    except (KeyError, TypeError, ValueError) as error:
         raise CorruptRecord(
             "the record of the map doesn't say where its outcomes are",
             run_id=record.run_id,

@@ -245,7 +245,8 @@ class MapResult(Generic[R]):
         chunk, seq, line = self._known_table().place(row)
         held = self._held.get((chunk, seq))
         if held is None:
-            last = min(seq + _SEGMENTS_HELD - 1, self.reference.pins[chunk])
+            goes_on = not self._held or (chunk, seq - 1) in self._held  # else somebody reads here and there
+            last = min(seq + _SEGMENTS_HELD - 1 if goes_on else seq, self.reference.pins[chunk])
             found = self._the_reader().outcomes(self.reference, chunk, seq, last)
             self._held = {(chunk, seq): outcomes for seq, outcomes in found.items()}
             held = found.get(seq, [])
@@ -379,20 +380,18 @@ def _lowered(value: MapResult[Any], hashed: bool) -> object:
 
 def _restored(payload: object) -> MapResult[Any]:
     match payload:
-        case [
-            str(run_id), str(step_id), list(pins), int(first_seq), int(base_fence), int(succeeded),
-            int(failed), str(content_hash), int(order_segments), bool(collects),
-        ] if all(type(pin) is int for pin in pins):  # fmt: skip
-            reference = MapReference(
-                run_id, step_id, tuple(pins), first_seq, base_fence, succeeded, failed, content_hash,
-                order_segments, collects,
-            )  # fmt: skip
-            return MapResult(reference, reading.get())
+        case [str(), str(), list(pins), *parts] if len(payload) == len(MapReference._fields):
+            reference = MapReference(payload[0], payload[1], tuple(pins), *parts)
+            if reference.is_sound():
+                return MapResult(reference, reading.get())
     raise ValueError("no reference to a map's outcomes")
 
 
 def _restored_outputs(payload: object) -> MapOutputs[Any]:
-    return _restored(payload).outputs
+    found = _restored(payload)
+    if not found.reference.collects:
+        raise ValueError("a reference to the outputs of a map that has none")
+    return found.outputs
 
 
 register("map", MapResult, _lowered, _restored)

@@ -25,6 +25,7 @@ _KINDS: Final = (OUTPUT, BLOB, ERROR)
 
 MAX_SEGMENT_BYTES: Final = 350_000
 _MARK_CHARS: Final = 16
+_MAX_ITEMS: Final = 2**32
 _SHA256_CHARS: Final = 64
 
 _decoder = json.JSONDecoder()
@@ -141,9 +142,12 @@ def _read(line: bytes) -> Outcome:
             key, end = _decoder.raw_decode(text)
             payload = rest[end + 1 :]
         found = Outcome(int(index), mark[1:-1].decode("ascii"), int(attempts), int(kind), key, payload)
+        int(found.mark, 16)
     except ValueError as error:
         raise CorruptRecord(f"an outcome in a segment can't be read: {error}") from error
-    sound = line[:1] == b"[" and line[-1:] == b"]" and found.kind in _KINDS and found.item_index >= 0
+    sound = (
+        line[:1] == b"[" and line[-1:] == b"]" and found.kind in _KINDS and 0 <= found.item_index < _MAX_ITEMS
+    )
     if not sound or len(found.mark) != _MARK_CHARS or not isinstance(key, str | None):
         raise CorruptRecord("an outcome in a segment can't be read")
     return found

@@ -44,7 +44,7 @@ class TokenBucket:
 
     Args:
         rate: To hold to.
-        clock: By which time is measured, and slept.
+        clock: By which time is measured.
     """
 
     def __init__(self, rate: Rate, clock: Clock) -> None:
@@ -53,10 +53,9 @@ class TokenBucket:
         self._slack_ms = max((rate.burst - 1) * self._every_ms, _CAUGHT_UP_MS)
         self._next_ms = clock.boot_ms() - (rate.burst - 1) * self._every_ms
 
-    async def take(self) -> None:
-        """Waits for the next start."""
+    def take_s(self) -> float:
+        """Takes the next start; gives the seconds until it, 0 for at once."""
         now = self._clock.boot_ms()
         at = max(self._next_ms, now - self._slack_ms)
         self._next_ms = at + self._every_ms
-        if at > now:
-            await self._clock.sleep((at - now) / 1000)
+        return max(0.0, (at - now) / 1000)

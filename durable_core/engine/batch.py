@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.clock import rfc3339
 from durable_core.engine.batch_intake import Intake, ItemsUnreadable
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from durable_core.engine.step_records import Call
     from durable_core.map_options import MapOptions
     from durable_core.records import StepRecord
+
+
+_MANY_ROWS: Final = 5_000  # hashing them takes milliseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +74,7 @@ class Batch:
                 while await intake.next() is not None:
                     await intake.give_turn()
             except ItemsUnreadable as error:
-                raise error.__cause__ or error from None
+                raise self._mismatch(f"the map has committed, and now {error}") from error.__cause__
             if intake.items_hash != items_hash:
                 if record.details().get("forked"):
                     return None
@@ -109,7 +112,7 @@ class Batch:
             self.call,
             window=detail["window"] if before is not None else 0,
             suspects=bool(detail.get("suspects")),
-            retried=log.retried,
+            log=log,
         )
         progress = MapProgress(run_id=drive.run_id, step_id=self.call.step_id, total=intake.total)
         progress.begin(table.succeeded + table.failed, table.failed)
@@ -121,7 +124,7 @@ class Batch:
             await self._leave(attempt, log)
             raise
         finally:
-            del live[drive.run_id, self.call.step_id]
+            live.pop((drive.run_id, self.call.step_id), None)
         if drive.stopped is not None or self._is_halted():
             await self._leave(attempt, log)
             drive.check()
@@ -148,9 +151,12 @@ class Batch:
             "redriven_fence": _count(kept, "redriven_fence"),
             "first_seq": _count(kept, "first_seq"),
         }
-        if (
-            seen is not None and before is None
-        ):  # what is in the log is of other arguments, or an earlier life
+        other_keys = before is not None and bool(kept.get("keyed")) != detail["keyed"]
+        if other_keys and not kept.get("forked"):
+            now = "with key=" if detail["keyed"] else "without key="
+            raise self._mismatch(f"the map is called {now} now, and was not before")
+        if seen is not None and (before is None or other_keys):
+            # What is in the log is of other arguments, of an earlier life, or can't be told apart.
             last = await drive.ask(drive.tools.journal.last_segment, drive.run_id, self.call.step_id)
             detail["first_seq"] = last.seq + 1 if last is not None else 0
         if before is not None and before.status == FAILED:
@@ -196,7 +202,10 @@ class Batch:
         if order is None and len(table) > intake.pulled and not intake.may_change:
             raise self._other_items(intake.pulled, len(table))
         rows = order if order is not None else range(intake.pulled)
-        content_hash = await asyncio.to_thread(table.content_hash, rows)
+        if len(rows) < _MANY_ROWS:
+            content_hash = table.content_hash(rows)
+        else:
+            content_hash = await asyncio.to_thread(table.content_hash, rows)
         order_segments = 0
         if order is not None and not _is_as_run(table, order):
             order_segments = await log.put_order([table.place(row) for row in order])
@@ -207,7 +216,8 @@ class Batch:
         )  # fmt: skip
         raw = recorded_output(reference, intake.items_hash)
         stored = await drive.tools.values.store(raw, drive.run_id, attempt.attempt_id)
-        record = committed(attempt, stored, self._now())._replace(detail=as_json(recorded_place(reference)))
+        detail = {**recorded_place(reference), "keyed": order is not None}
+        record = committed(attempt, stored, self._now())._replace(detail=as_json(detail))
         await self.attempts.write(record)
         self.attempts.told_committed(record)
         return record, MapResult(reference, drive.tools.outcomes, self.call.step.adapter, table, rows)
@@ -222,9 +232,13 @@ class Batch:
         return recorded_map(record, raw)
 
     def _other_items(self, now: int, recorded: int) -> StepMismatch:
+        return self._mismatch(f"the map was run with other items: {recorded} of them, now {now}")
+
+    def _mismatch(self, message: str) -> StepMismatch:
+        """Stops the drive: it is no outcome of the map, and no path may be taken on it."""
         drive = self.attempts.drive
         error = StepMismatch(
-            f"the map was run with other items: {recorded} of them, now {now}",
+            message,
             run_id=drive.run_id,
             step_id=self.call.step_id,
             remedy="Give it the items it had and resume; keep the recorded outputs (on_change='keep'); or"

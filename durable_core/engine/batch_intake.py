@@ -52,6 +52,31 @@ class ItemsUnreadable(Exception):
     """The items could not be read to the end; what stood in the way is chained."""
 
 
+class Reread:
+    """Items that can be had once, to be read twice: held in memory from the first time on.
+
+    Args:
+        items: An iterator.
+    """
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self._items = iter(items)
+        self._held: list[Any] = []
+        self._error: Exception | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self._held
+        if self._error is not None:
+            raise self._error
+        try:
+            for item in self._items:
+                self._held.append(item)
+                yield item
+        except Exception as error:  # the user's iterator would seem to be at its end the second time
+            self._error = error
+            raise
+
+
 class Intake:
     """Pulls items, one after the other.
 
@@ -86,7 +111,8 @@ class Intake:
         self.may_change = may_change
         self._hash = sha256()
         self._turn_at = time.perf_counter()
-        self._items = _iterator(items)
+        self._given = items
+        self._items: Iterator[Any] | None = None
         self._positions = array("I")  # of rows, plus one: where a key was seen
         self.order = array("I") if options.key is not None else None
         self.pulled = 0
@@ -110,12 +136,13 @@ class Intake:
             item = self._pull()
             if item is None:
                 return None
-            if not self._table.knows(item.row):
-                return item
-            if self._table.mark(item.row) != item.mark and not self._drive.keeps_changed:
+            known = self._table.knows(item.row)
+            if self._table.is_other(item.row, item.mark) and not (known and self._drive.keeps_changed):
                 if not self.may_change:
                     raise self._mismatch(item)
                 self._table.forget(item.row)
+                return item
+            if not known:
                 return item
             self.failed_before += self._table.states[item.row] == FAILED
             await self.give_turn()
@@ -133,6 +160,8 @@ class Intake:
             return None
         index = self.pulled
         try:
+            if self._items is None:
+                self._items = iter(self._given)
             value = next(self._items)
         except StopIteration:
             self.exhausted = True
@@ -154,9 +183,7 @@ class Intake:
             )
             raise ItemsUnreadable(f"item {index}: {told}") from error
         row = index if key is None else self._row_of(key, index)
-        self._hash.update(
-            b"%d:%b%b" % (len(key or ""), (key or "").encode("utf-8", "surrogatepass"), hashed.encode())
-        )
+        self._hash.update(b"%d:%b%b" % (len(key or ""), (key or "").encode(), hashed.encode()))
         return Item(index, row, key, value, hashed)
 
     def _row_of(self, key: str, index: int) -> int:
@@ -186,24 +213,21 @@ class Intake:
         return error
 
 
-def _iterator(items: Any) -> Iterator[Any]:
-    if isinstance(items, str | bytes | dict):
-        raise UsageError(f"the items of a map are a {type(items).__name__}", remedy="Give a list of items")
-    try:
-        return iter(items)
-    except TypeError as error:
-        raise UsageError(
-            f"the items of a map are a {type(items).__name__}, which can't be iterated",
-            remedy="Give a list, an iterator or Jsonl(path)",
-        ) from error
-
-
 def _key(given: object) -> str:
     if isinstance(given, int) and not isinstance(given, bool):
         given = str(given)
-    if not isinstance(given, str) or not given or len(given) > MAX_KEY_CHARS:
+    if not isinstance(given, str) or not given or len(given) > MAX_KEY_CHARS or not _is_text(given):
         raise UsageError(
             f"its key is {given!r:.100}",
             remedy=f"A key is a text of 1 to {MAX_KEY_CHARS} characters, or an int",
         )
     return given
+
+
+def _is_text(given: str) -> bool:
+    """Whether it can be written: half of a surrogate pair can't."""
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

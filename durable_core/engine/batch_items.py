@@ -7,6 +7,9 @@ again:
 in doubt   crashes 0   run beside others: if the process dies again, these records tell which were in work
            crashes 1   one at a time
            more        alone, so that the guilty one is certain; at `crash_limit` it fails without its body
+
+The record is put when the item's turn has come, never while it waits, and the next one's turn comes when the
+outcome is durable: nobody is blamed for having waited, or for having finished.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 
     from durable_core.context import Engine
     from durable_core.engine.batch_intake import Item
+    from durable_core.engine.batch_log import ChunkLog
     from durable_core.engine.drive import Drive
     from durable_core.records import StepRecord
 
@@ -97,7 +101,7 @@ class ItemRunner:
         call: Of the map; its arguments are those bound.
         window: How many of the first items may have been in work when an earlier owner went.
         suspects: Whether one of those owners died: the process may have been killed by one of these items.
-        retried: Rows of items that failed before and get a fresh budget, with the failed steps inside them.
+        log: Where outcomes go; knows the items that failed before and get a fresh budget.
     """
 
     def __init__(
@@ -108,19 +112,23 @@ class ItemRunner:
         *,
         window: int,
         suspects: bool,
-        retried: dict[int, list[str]],
+        log: ChunkLog,
     ) -> None:
         self._engine = engine
         self._drive = drive
         self._call = call
         self._window = window
-        self._retried = retried
+        self._log = log
+        self._retried = log.retried
         self._gate = Alone() if suspects and window else None
         self._suspected = 0
         self._context = context_kind(call.step.fn)
+        # One at a time among all that may have killed the process, in this map and beside it. An item with
+        # steps of its own may not hold that lock: one of them may want it.
+        self._in_turn = drive.suspects if self._context is None else asyncio.Lock()
 
     async def run(self, item: Item) -> Ended:
-        """Runs one item to its outcome.
+        """Runs one item to its outcome, which is on its way into the log then.
 
         Raises:
             ControlFlow, CancelledError: It was stopped from outside: it has none.
@@ -131,7 +139,7 @@ class ItemRunner:
         if self._context is not None and (in_window or item.row in self._retried):
             await self._load(item)
         if self._gate is None:
-            return await self._ended(item)
+            return self._logged(item, await self._ended(item))
         if in_window:
             self._suspected += 1
             try:
@@ -141,7 +149,11 @@ class ItemRunner:
                 if not self._window and not self._suspected:
                     self._gate = None
         async with self._gate.beside():
-            return await self._ended(item)
+            return self._logged(item, await self._ended(item))
+
+    def _logged(self, item: Item, ended: Ended) -> Ended:
+        self._log.add(item.row, ended.outcome, ended.ref)
+        return ended
 
     # ---- Bodies ----
 
@@ -208,7 +220,7 @@ class ItemRunner:
         """Reads what the item's own steps have recorded."""
         drive = self._drive
         drive.redrive.update(self._retried.get(item.row, ()))
-        async for page in drive.tools.journal.replay(drive.run_id, f"{self._id(item)}/"):
+        async for page in drive.pages(drive.tools.journal.replay(drive.run_id, f"{self._id(item)}/")):
             drive.records.update((record.step_id, record) for record in page)
 
     # ---- Outcomes ----
@@ -246,38 +258,60 @@ class ItemRunner:
     # ---- After a crash ----
 
     async def _run_suspect(self, item: Item, gate: Alone) -> Ended:
-        limit = self._call.step.options.crash_limit
-        attempt = await self._begun(item)
+        drive, limit = self._drive, self._call.step.options.crash_limit
+        seen = await drive.ask(drive.tools.journal.step, drive.run_id, self._id(item))
+        attempt = self._next_attempt(item, seen)
         if attempt.crashes >= limit:
             told = (
                 f"starts that ended with the death of its process: {attempt.crashes}; it is not started again"
             )
             info = {"code": CrashLimitReached.code, "type": CrashLimitReached.__name__, "message": told}
             error = CrashLimitReached(attempt.run_id, attempt.step_id, info)
-            return self._failed(item, attempt.attempt, error)
+            return self._logged(item, self._failed(item, attempt.attempt, error))
         if not attempt.crashes and limit > 1:
             async with gate.beside():
-                return await self._ended(item)
-        async with self._drive.suspects, gate.alone() if attempt.crashes >= limit - 1 else gate.beside():
-            return await self._ended(item)
+                return await self._begin(item, attempt, seen)
+        alone = attempt.crashes >= limit - 1
+        async with self._in_turn, gate.alone() if alone else gate.beside():
+            if alone:
+                await self._log.flush()
+            ended = await self._begin(item, attempt, seen)
+            await self._log.until_durable(item.row)
+            return ended
 
-    async def _begun(self, item: Item) -> StepRecord:
-        """Puts the item's STARTED record; a crash of an owner that died in it is counted."""
+    def _next_attempt(self, item: Item, seen: StepRecord | None) -> StepRecord:
+        """The item's STARTED record; a crash of an owner that died in it is counted."""
         drive, step_id = self._drive, self._id(item)
         call = Call(self._call.step, step_id, item.position, item.hashed, (item.value,), {}, self._call.scope)
-        seen = await drive.ask(drive.tools.journal.step, drive.run_id, step_id)
         before = known(drive, call, seen)
         same = before if before is not None and before.input_hash == item.hashed else None
         attempt = next_attempt(drive, call, same)
-        attempt = attempt._replace(
+        return attempt._replace(
             kind=ITEM_KIND,
             idempotency_key=drive.keys.key(item.position if item.key is None else item.key, item.hashed),
             crashes=0 if item.row in self._retried else attempt.crashes,
         )
-        reply = await drive.ask(drive.tools.journal.begin, attempt, as_seen(seen), drive.lease)
-        if not reply.ok and (reply.row is None or reply.row.attempt_id != attempt.attempt_id):
-            raise drive.fenced_by(reply.row)
-        return attempt
+
+    async def _begin(self, item: Item, attempt: StepRecord, seen: StepRecord | None) -> Ended:
+        """Begins an item whose turn has come, and runs it.
+
+        A   begin 2 (on its way, A is paused) ─────────▶ put
+        B             takes over, sees no record ── begin 3 ─▶ refused by A's: begun over it
+
+        A lower fence in the way is of an owner that was late, and has been taken over from. Any other record
+        but our own, or a refusal with the record as it was seen, tells that the run is somebody else's.
+        """
+        drive = self._drive
+        drive.check()
+        self._call.scope.check()
+        while True:
+            reply = await drive.ask(drive.tools.journal.begin, attempt, as_seen(seen), drive.lease)
+            row = reply.row
+            if reply.ok or (row is not None and row.attempt_id == attempt.attempt_id):
+                return self._logged(item, await self._ended(item))
+            if row is None or row.fence >= drive.lease.fence or as_seen(row) == as_seen(seen):
+                raise drive.fenced_by(row)
+            seen, attempt = row, self._next_attempt(item, row)
 
     def _id(self, item: Item) -> str:
         return item_id(self._call.step_id, item.position, item.key)

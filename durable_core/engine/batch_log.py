@@ -8,6 +8,7 @@ One segment is in flight at a time, so there are no gaps; whatever finished mean
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from durable_core.clock import rfc3339
@@ -20,7 +21,7 @@ from durable_core.outcomes import MAX_SEGMENT_BYTES, Outcome, outcomes_of, packe
 from durable_core.records import Segment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from durable_core.engine.drive import Drive
     from durable_core.item_table import ItemTable
@@ -85,7 +86,7 @@ class ChunkLog:
         self._writer: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._lingering: asyncio.Future[None] | None = None
-        self._flushing = False
+        self._hurried = 0  # by how many who wait for all or for one to be durable
         self._room = asyncio.Event()
 
     @property
@@ -104,7 +105,7 @@ class ChunkLog:
         """
         drive = self._drive
         self._free_seq = 0
-        async for page in drive.tools.journal.segments(drive.run_id, self._step_id, self._chunk):
+        async for page in drive.pages(drive.tools.journal.segments(drive.run_id, self._step_id, self._chunk)):
             for segment in page:
                 if segment.seq != self._free_seq:
                     raise CorruptRecord(
@@ -132,10 +133,13 @@ class ChunkLog:
             return
         for line, outcome in enumerate(outcomes_of(segment)):
             row = outcome.item_index if outcome.key is None else table.row_of(outcome.key)
-            if outcome.succeeded or segment.fence > self._redriven_fence:
-                self.retried.pop(row, None)
-                table.note(row, outcome, Place(self._chunk, segment.seq, line))
-            elif not table.knows(row):
+            again = not outcome.succeeded and segment.fence <= self._redriven_fence
+            if again and table.knows(row):
+                continue
+            table.note(row, outcome, Place(self._chunk, segment.seq, line))
+            self.retried.pop(row, None)
+            if again:  # what is forgotten is the outcome, not which item it was of
+                table.forget(row)
                 self.retried[row] = [str(one) for one in outcome.error().get("steps", ())]
 
     # ---- Writing ----
@@ -164,14 +168,35 @@ class ChunkLog:
         Raises:
             Fenced, JournalUnavailable: It can't be; the drive is stopped.
         """
-        self._flushing = True
-        if self._lingering is not None:
-            self._lingering.cancel()
-        if self._writer is not None:
-            await asyncio.shield(self._writer)
-        self._flushing = False
+        with self._hurry():
+            if self._writer is not None:
+                await asyncio.shield(self._writer)
         if self._failure is not None:
             raise self._failure
+
+    async def until_durable(self, row: int) -> None:
+        """Waits until the outcome of an item that was added is durable.
+
+        Raises:
+            Fenced, JournalUnavailable: It can't be; the drive is stopped.
+        """
+        with self._hurry():
+            while self._failure is None and not self._table.knows(row):
+                self._room.clear()
+                await self._room.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    @contextmanager
+    def _hurry(self) -> Iterator[None]:
+        """Inside, nobody lingers."""
+        self._hurried += 1
+        if self._lingering is not None:
+            self._lingering.cancel()
+        try:
+            yield
+        finally:
+            self._hurried -= 1
 
     async def put_order(self, places: list[Place]) -> int:
         """Records in which order the items are; gives in how many segments."""
@@ -187,7 +212,7 @@ class ChunkLog:
         """A segment at a time, until nothing waits."""
         try:
             while self._waiting:
-                if self._linger_s and not self._flushing and not self.is_full():
+                if self._linger_s and not self._hurried and not self.is_full():
                     await self._linger()
                 some = _fitting(len(one.line) for one in self._waiting)
                 group, self._waiting = self._waiting[:some], self._waiting[some:]

@@ -54,6 +54,7 @@ class Pump:
         self._log = log
         self._progress = progress
         self._bucket = TokenBucket(options.rate, drive.tools.clock) if options.rate is not None else None
+        self._starting = asyncio.Lock()
         self._workers: set[asyncio.Task[None]] = set()
         self._new_failures = 0
         self.first_failures: list[str] = []
@@ -121,21 +122,32 @@ class Pump:
 
     async def _next(self) -> Item | None:
         """The next item, once it may be started; None when no more are to be."""
-        drive = self._drive
-        if self._bucket is not None and not self._intake.exhausted:
-            await self._bucket.take()
-        if drive.stopped is not None or self.error is not None or self._is_halted() or self.is_over_limit():
+        if self._bucket is None:
+            item = await self._pulled()
+        else:
+            async with self._starting:  # one waits for its start, the others for that: so they keep the order
+                item = await self._pulled()
+                delay_s = self._bucket.take_s() if item is not None else 0
+                if delay_s:
+                    await self._drive.pause(delay_s, self._scope)
+        if item is None or self._starts_no_more():
             return None
-        if drive.held.is_over():
-            await drive.check_lease()
+        if self._drive.held.is_over():
+            await self._drive.check_lease()
+        return item
+
+    async def _pulled(self) -> Item | None:
+        if self._starts_no_more():
+            return None
         item = await self._intake.next()
-        if (
-            item is not None
-            and not self._intake.exhausted
-            and len(self._workers) < self._options.max_concurrency
-        ):
+        more = item is not None and not self._intake.exhausted
+        if more and len(self._workers) < self._options.max_concurrency:
             self._start_worker()
         return item
+
+    def _starts_no_more(self) -> bool:
+        stopped = self._drive.stopped is not None or self.error is not None or self._is_halted()
+        return stopped or self.is_over_limit()
 
     def _is_halted(self) -> bool:
         return self._scope.halt is not None and self._scope.halt.is_set()
@@ -150,7 +162,6 @@ class Pump:
             self._new_failures += 1
             if len(self.first_failures) < _FAILURES_TOLD:
                 self.first_failures.append(_told(item, outcome.error()))
-        self._log.add(item.row, outcome, ended.ref)
         progress.log_if_due(self._drive.log)
 
 

@@ -22,7 +22,7 @@ from durable_core.log import get_logger
 from durable_core.records import FAILED
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from structlog.typing import FilteringBoundLogger
 
@@ -180,6 +180,16 @@ class Drive:
                 return await verb(*args, **options)
             except JournalUnavailable as error:
                 return await ask_again(error, verb, *args, **options)
+        except DurableError as error:
+            error.run_id = error.run_id or self.run_id
+            self.stop(error)
+            raise
+
+    async def pages(self, found: AsyncIterator[R]) -> AsyncIterator[R]:
+        """What a journal gives page by page; its errors stop the drive."""
+        try:
+            async for page in found:
+                yield page
         except DurableError as error:
             error.run_id = error.run_id or self.run_id
             self.stop(error)

@@ -26,6 +26,7 @@ from durable_core.records import (
     CANCELLED,
     FAILED,
     JOIN_KIND,
+    MAP_KIND,
     PENDING,
     SKIPPED,
     STARTED,
@@ -104,7 +105,7 @@ async def _skip(tools: Tools, lease: Lease, step_id: str, output: object) -> Ste
     if seen is None or seen.fence <= lease.base_fence:
         raise StepNotFound("the run has no such step", **where, remedy="See its steps with `durable show`")
     by_hand = seen.status == SKIPPED and seen.details().get("skipped_by_hand")
-    if seen.kind != STEP_KIND or not (by_hand or seen.status in (STARTED, FAILED)):
+    if seen.kind not in (STEP_KIND, MAP_KIND) or not (by_hand or seen.status in (STARTED, FAILED)):
         raise UsageError(f"the step is {seen.status}, and that stands", **where)
     if seen.fence > lease.fence:
         raise Fenced("somebody else drives the run", **where, remedy="Try again once nobody does")

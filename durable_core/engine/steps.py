@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,7 @@ from durable_core.current import StepInfo, here
 from durable_core.engine import bodies, branches
 from durable_core.engine.attempts import NOTHING, Attempts
 from durable_core.engine.batch import Batch
+from durable_core.engine.batch_intake import Reread
 from durable_core.engine.branches import JOIN
 from durable_core.engine.failure import replayed
 from durable_core.engine.pure import run_pure
@@ -39,6 +41,7 @@ from durable_core.errors import (
     UsageError,
 )
 from durable_core.identity import input_hash
+from durable_core.map_options import check_items
 from durable_core.records import (
     COMMITTED,
     FAILED,
@@ -52,6 +55,8 @@ from durable_core.records import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
+
+    from pydantic import TypeAdapter
 
     from durable_core.context import Branch
     from durable_core.engine.drive import Drive
@@ -115,6 +120,7 @@ class Steps:
         if self.drive.stopped is not None or (scope.halt is not None and scope.halt.is_set()):
             return self._refused(scope)
         self._refuse_inside_a_body()
+        check_items(items)
         step, args, kwargs = mapped
         step.resolve()
         step_id, index = scope.allot(step.name, caller)
@@ -130,6 +136,8 @@ class Steps:
         seen = drive.records.pop(call.step_id, None)
         if seen is not None:  # it may have been read without what a map takes
             seen = await drive.ask(drive.tools.journal.step, self.run_id, call.step_id)
+            if seen is not None and seen.details().get("forked") and isinstance(items, Iterator):
+                items = Reread(items)  # once to see whether it is the same map, once to run what is not
         batch = Batch(attempts=self._attempts, engine=self, call=call, items=items, options=options)
         result: MapResult[Any] = await self._until_boundary(call, seen, partial(self._settle_map, batch))
         return result
@@ -140,8 +148,8 @@ class Steps:
         while True:
             record = known(self.drive, call, seen)
             if record is not None and self._is_used(call, record, own):
-                if record.status == SKIPPED:
-                    return record, await self._output(record, call.step)
+                if record.status == SKIPPED:  # by hand: what was given stands for the whole result
+                    return record, await self._output(record, None)
                 result = await batch.replay(record)
                 if result is not None:
                     return record, result
@@ -199,8 +207,8 @@ class Steps:
                 drive.check()
             scope.returned(seen)
             if seen.output_data is not None:
-                return self._inline_output(seen, step)
-            return await self._output(seen, step)
+                return self._inline_output(seen, step.adapter)
+            return await self._output(seen, step.adapter)
         if seen is not None and not seen.attempt_id:  # it was read without what a change of input takes
             seen = await drive.ask(drive.tools.journal.step, self.run_id, step_id)
         call = Call(step, step_id, index, hashed, args, kwargs, scope)
@@ -243,7 +251,7 @@ class Steps:
             record = known(self.drive, call, seen)
             if record is not None:
                 if self._is_used(call, record, own):
-                    return record, await self._output(record, call.step)
+                    return record, await self._output(record, call.step.adapter)
                 await self._until_retry(call, record)
             call.scope.check_new()
             if call.step.options.pure and (record is None or record.status != STARTED):
@@ -329,30 +337,30 @@ class Steps:
             self.drive.check()
             call.scope.check()
 
-    async def _output(self, record: StepRecord, step: Step[..., Any]) -> Any:
+    async def _output(self, record: StepRecord, adapter: TypeAdapter[Any] | None) -> Any:
         """The value of a COMMITTED or SKIPPED record."""
         if record.output_data is not None:
-            return self._inline_output(record, step)
+            return self._inline_output(record, adapter)
         if record.status == SKIPPED and record.output_hash is None:
             return None
         try:
             raw = await self.drive.tools.values.load(
                 record.codec, None, record.output_ref, record.output_size, record.output_hash
             )
-            return decode(raw, step.adapter)
+            return decode(raw, adapter)
         except DurableError as error:
             _explain(error, record)
             if isinstance(error, JournalUnavailable | StoreMisconfigured | StoreNotFound):
                 self.drive.stop(error)  # it tells nothing about the step: no path may be taken on it
             raise
 
-    def _inline_output(self, record: StepRecord, step: Step[..., Any]) -> Any:
+    def _inline_output(self, record: StepRecord, adapter: TypeAdapter[Any] | None) -> Any:
         """The value of a record that holds its output: there is nothing to wait for."""
         try:
             raw = self.drive.tools.values.opened(
                 record.codec, record.output_data, record.output_size, record.output_hash
             )
-            return decode(raw, step.adapter)
+            return decode(raw, adapter)
         except DurableError as error:
             _explain(error, record)
             raise

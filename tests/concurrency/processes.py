@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.concurrency.simulation import World
 
 WRITES = (
-    "create", "acquire", "leave", "cancel", "begin", "commit", "put", "renew", "delete", "bury",
+    "create", "acquire", "leave", "cancel", "begin", "commit", "put", "append", "renew", "delete", "bury",
 )  # fmt: skip
 
 who: ContextVar[Process | None] = ContextVar("who", default=None)
@@ -104,6 +104,8 @@ def simulated() -> Iterator[None]:
             "step_records": {"new_attempt_id": new_id},
             "operations": {"new_attempt_id": new_id},
             "branches": {"new_attempt_id": new_id},
+            "batch_log": {"new_segment_id": new_id},
+            "batch_items": {"new_segment_id": new_id},
             "drive": {"get_logger": lambda _: Quiet()},
         }.items():
             for name, stand_in in names.items():

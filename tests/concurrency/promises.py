@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 
 from durable_core.journal.base import Lease
 from durable_core.journal.memory import MemoryJournal
+from durable_core.outcomes import outcomes_of
 from durable_core.records import (
     COMMITTED,
     COMPLETED,
+    MAP_KIND,
     PRUNING,
     SKIPPED,
     TOMBSTONE,
     Reply,
     RunHeader,
+    Segment,
     StepRecord,
 )
 from tests.concurrency.traces import brief
@@ -42,6 +45,7 @@ class Promises:
     def __init__(self, scenario: Scenario, journal: MemoryJournal) -> None:
         self.scenario, self.journal = scenario, journal
         self.settled: dict[str, StepRecord] = {}
+        self.segments: dict[tuple[str, str, int, int], Segment] = {}
         self.ended: RunHeader | None = None
         self.fence = 0
         self.bodies: dict[str, list[tuple[str, int]]] = {}
@@ -67,6 +71,12 @@ class Promises:
         for (_, step_id), record in self.journal.records.items():
             if record.status in (COMMITTED, SKIPPED) and record.fence > base and header is not None:
                 self.settled[step_id] = record
+        for place, segment in self.segments.items():
+            if self.journal.logs.get(place) != segment:
+                raise Violation(
+                    f"a segment changed: {brief(segment)} became {brief(self.journal.logs.get(place))}"
+                )
+        self.segments = dict(self.journal.logs)
         if self.ended is not None and header != self.ended:
             raise Violation(f"an ended run changed: {brief(self.ended)} became {brief(header)}")
         if self.scenario.has_ended(header):
@@ -147,12 +157,37 @@ class Promises:
                 or record.fence <= header.base_fence
             ):
                 raise Violation(f"the run is COMPLETED with {brief(record)}")
-            outputs.append(json.loads(record.output_data or b"null"))
+            if record.kind == MAP_KIND:
+                outputs += self._mapped(record, header.base_fence)
+            else:
+                outputs.append(json.loads(record.output_data or b"null"))
         said = json.loads(header.output_data or b"null")
         if said != outputs:
             raise Violation(f"the run's output is {said}, its steps' are {outputs}")
+        self._judge_processes(processes, said)
+
+    def _judge_processes(self, processes: list[Process], said: object) -> None:
         for process in processes:
             if self.scenario.reuses and process.fence <= header.base_fence:
                 continue  # it was told of an earlier life
             if process.outcome is not None and process.outcome != said:
                 raise Violation(f"{process.name} was told {process.outcome}, the run's output is {said}")
+
+    def _mapped(self, record: StepRecord, base_fence: int) -> list[object]:
+        """The outputs of a map that has committed, as its log has them: of each item exactly one."""
+        told, pins = json.loads(record.output_data or b"{}"), record.details()["pins"]
+        found: dict[int, object] = {}
+        for (_, step_id, chunk, seq), segment in sorted(self.journal.logs.items()):
+            if step_id != record.step_id or segment.fence <= base_fence or seq > pins[chunk]:
+                continue
+            for outcome in outcomes_of(segment):
+                if outcome.item_index in found:
+                    raise Violation(
+                        f"item {outcome.item_index} is in the log twice, again in {brief(segment)}"
+                    )
+                found[outcome.item_index] = json.loads(outcome.payload)
+        if sorted(found) != list(range(told["succeeded"])):
+            raise Violation(
+                f"the map has committed {told['succeeded']} outputs, its log has items {sorted(found)}"
+            )
+        return [found[item] for item in sorted(found)]

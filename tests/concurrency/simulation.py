@@ -269,6 +269,7 @@ class World:
             (
                 tuple(self.journal.headers.values()),
                 tuple(sorted(self.journal.records.items())),
+                tuple(sorted(self.journal.logs.items())),
                 tuple((p.history, p.alive, p.clock.now_ms() - now) for p in self.processes),
                 tuple(sorted(self.budget.items())),
                 tuple(sorted((r.process.name, r.number) for r in self.orphans)),

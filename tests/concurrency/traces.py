@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from durable_core.journal.base import Departure, Lease
-from durable_core.records import Child, Reply, RunHeader, StepRecord
+from durable_core.records import Child, Reply, RunHeader, Segment, StepRecord
 
 
 def brief(value: object) -> str:
@@ -18,6 +18,8 @@ def brief(value: object) -> str:
             return f"<{value.step_id} {value.status} {value.attempt_id} fence={value.fence}{mark}>"
         case Child():
             return f"{value.name} fence={value.fence}"
+        case Segment():
+            return f"<{value.step_id}!{value.seq} {value.items} items {value.attempt_id} fence={value.fence}>"
         case Departure():
             return value.status
         case Lease():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+import functools
+from collections.abc import Coroutine, Iterator
 from datetime import timedelta
 from typing import Any, assert_type
 
@@ -10,6 +11,11 @@ from durable_core import (
     BoundWorkflow,
     Context,
     DurableWorkflowExecutor,
+    ItemResult,
+    Jsonl,
+    MapOutputs,
+    MapResult,
+    Rate,
     Retry,
     RunResult,
     SyncContext,
@@ -70,6 +76,21 @@ async def report(ctx: Context, task: str, limit: int = 3) -> dict[str, int]:
     )
     assert_type(await ctx.parallel(*[ctx.branch(lane, "a")]), tuple[int, ...])
     assert_type(ctx.random(), float)
+    batch = await ctx.map(extract, ["a", "b"], key=lambda path: path, rate=Rate(5), tolerate_failures=0.1)
+    assert_type(batch, MapResult[Extraction])
+    assert_type(batch.outputs, MapOutputs[Extraction])
+    assert_type(batch.outputs[0], Extraction)
+    assert_type(batch.outputs[1:], list[Extraction])
+    assert_type(batch.iter(), Iterator[ItemResult[Extraction]])
+    assert_type(batch.failures, list[ItemResult[Extraction]])
+    assert_type(await ctx.map(count, batch.outputs), MapResult[int])
+    assert_type(await ctx.map(plain, range(3)), MapResult[list[str]])
+    assert_type(
+        await ctx.map(plain_def, (number for number in range(3)), max_concurrency=5), MapResult[bytes]
+    )
+    assert_type(await ctx.map(lane, Jsonl("paths.jsonl", type=str)), MapResult[int])
+    assert_type(await ctx.map(lane, Jsonl("paths.jsonl")), MapResult[int])
+    assert_type(await ctx.map(functools.partial(extract, deep=True), ["a"]), MapResult[Extraction])
     return {task: limit}
 
 
@@ -83,6 +104,10 @@ def plain_report(ctx: SyncContext, task: str) -> int:
     assert_type(found, Extraction)
     assert_type(ctx.step(count, found, start=1), int)
     assert_type(ctx.step_if(True, count, found), int | None)
+    assert_type(ctx.map(extract, ["a"]), MapResult[Extraction])
+    assert_type(ctx.map(count, [found], linger_ms=5), MapResult[int])
+    assert_type(ctx.map(plain_lane, ["a"]), MapResult[int])
+    assert_type(ctx.map(plain_lane, Jsonl("paths.jsonl", type=str)).outputs[0], int)
     assert_type(ctx.parallel(ctx.branch(plain_lane, "a"), ctx.branch(plain_lane, "b")), tuple[int, int])
     return 1
 

@@ -3,7 +3,17 @@
 
 from __future__ import annotations
 
-from durable_core import Context, DurableWorkflowExecutor, Retry, SyncContext, step, workflow
+from durable_core import (
+    Context,
+    DurableWorkflowExecutor,
+    Jsonl,
+    MapResult,
+    Rate,
+    Retry,
+    SyncContext,
+    step,
+    workflow,
+)
 
 
 @step
@@ -47,6 +57,18 @@ async def report(ctx: Context, task: str, limit: int = 3) -> int:
     ctx.branch(no_context, "a")  # error
     ctx.branch(plain_lane, "a")  # error
     await ctx.parallel(lane)  # error
+    await ctx.map(extract, [1])  # error
+    await ctx.map(count, ["text"])  # error
+    await ctx.map(lane, [1])  # error
+    await ctx.map(lane, Jsonl("numbers.jsonl", type=int))  # error
+    await ctx.map(extract, 3)  # error
+    await ctx.map(3, ["a"])  # error
+    await ctx.map(extract, ["a"], concurrency=3)  # error
+    await ctx.map(extract, ["a"], max_concurrency="3")  # error
+    await ctx.map(extract, ["a"], rate=5)  # error
+    await ctx.map(extract, ["a"], retry=3)  # error
+    lengths: MapResult[int] = await ctx.map(extract, ["a"])  # error
+    length: int = (await ctx.map(extract, ["a"])).outputs[0]  # error
     one, two, three = await ctx.parallel(ctx.branch(lane, "a"), ctx.branch(lane, "b"))  # error
     return 1
 
@@ -55,6 +77,10 @@ async def report(ctx: Context, task: str, limit: int = 3) -> int:
 def plain_report(ctx: SyncContext, task: str) -> int:
     ctx.step(extract, 1)  # error
     ctx.step(count, b"x").upper()  # error
+    ctx.map(extract, [1])  # error
+    ctx.map(plain_lane, [1])  # error
+    ctx.map(count, [b"x"]).outputs[0].upper()  # error
+    ctx.map(count, [b"x"], linger=3)  # error
     ctx.branch(plain_lane, 3)  # error
     ctx.branch(lane, "a").name.upper(3)  # error
     return 1
@@ -90,6 +116,8 @@ async def wrong_semantics() -> None: ...
 
 extract.with_options(timeout="5")  # error
 Retry(max_attempts="3")  # error
+Rate("5")  # error
+Jsonl(5)  # error
 
 
 @workflow  # error

@@ -24,7 +24,8 @@ from tests.waiting import LIMIT_S, until
 
 ROOT = Path(__file__).parents[3]
 PROGRAMS = (
-    "chain", "deadly", "forking", "held", "limited", "looking", "orderless", "parting", "pruning", "racing",
+    "batching", "chain", "deadly", "forking", "held", "limited", "looking", "orderless", "parting", "pruning",
+    "racing",
     "resuming", "saving", "sharing", "stopped",
 )  # fmt: skip
 
