@@ -17,6 +17,9 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
+from durable_core.codec_restore import RAW, Restorer
+from durable_core.errors import CorruptRecord
+
 # Valid inside JSON strings, where alone they can occur, and not fit for a terminal.
 _UNSAFE: Final = re.compile("[\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -24,6 +27,22 @@ _UNSAFE: Final = re.compile("[\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u20
 def as_document(value: object) -> str:
     """One JSON document for programs: indented, ASCII only, with a line end."""
     return f"{json.dumps(jsonable(value), indent=2, ensure_ascii=True)}\n"
+
+
+def stored_as_json(raw: bytes) -> Any:
+    """An output as plain data: the classes in it need not be there, and none of their code is run.
+
+    Raises:
+        CorruptRecord: They are no JSON.
+    """
+    stored = raw.decode("ascii", "replace")
+    try:
+        return jsonable(Restorer(RAW).read(stored))
+    except CorruptRecord:  # a set of models, say: as plain data it is no set
+        try:
+            return json.loads(stored)
+        except ValueError as error:
+            raise CorruptRecord(f"the output is no JSON: {error}") from error
 
 
 def as_text(value: object, *, indent: int | None = 2, ascii_only: bool = False) -> str:
