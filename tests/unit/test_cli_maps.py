@@ -280,6 +280,17 @@ def test_a_name_of_an_item_is_told_from_that_of_a_step(given: str, named: ItemNa
 # ---- Bars ----
 
 
+async def test_the_same_run_in_two_stores_of_one_process_does_no_harm(tmp_path: Path) -> None:
+    going.set()
+
+    async def run_in(name: str) -> None:
+        async with DurableWorkflowExecutor(db_path=tmp_path / name) as executor:
+            await executor.run(halving, run_id="r", count=400, tolerated=400)
+
+    await asyncio.gather(run_in("a.db"), run_in("b.db"))
+    assert live == {}
+
+
 @pytest.fixture
 def maps() -> Iterator[Callable[..., None]]:
     known = dict(live)
