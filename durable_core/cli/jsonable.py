@@ -18,7 +18,8 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from durable_core.codec_restore import RAW, Restorer
-from durable_core.errors import CorruptRecord
+from durable_core.errors import CorruptRecord, UsageError
+from durable_core.map_result import ItemResult, MapOutputs, MapResult
 
 # Valid inside JSON strings, where alone they can occur, and not fit for a terminal.
 _UNSAFE: Final = re.compile("[\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -55,7 +56,7 @@ def jsonable(value: object) -> Any:
     """The value in the types that JSON has.
 
     Numbers that JSON lacks become the strings NaN, Infinity and -Infinity; bytes base64; times ISO 8601; sets
-    sorted lists; a dict whose keys would collide as strings a list of pairs.
+    sorted lists; a dict whose keys would collide as strings a list of pairs; a map's result its counts.
     """
     # Loops, not comprehensions: one frame a level, so that the deepest value that can be stored can be shown.
     if value is None or type(value) in (bool, str):
@@ -66,6 +67,8 @@ def jsonable(value: object) -> Any:
         return _number(value)
     if isinstance(value, str):
         return str.__str__(value)
+    if isinstance(value, MapResult | MapOutputs | ItemResult):
+        return _of_a_map(value)
     if isinstance(value, BaseModel):
         return _object([(name, getattr(value, name)) for name in type(value).model_fields])
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -78,6 +81,18 @@ def jsonable(value: object) -> Any:
             found.append(jsonable(item))  # noqa: PERF401 - see above
         return sorted(found, key=_sorting) if isinstance(value, Set) else found
     return _leaf(value)
+
+
+def _of_a_map(value: MapResult[Any] | MapOutputs[Any] | ItemResult[Any]) -> Any:
+    if isinstance(value, MapResult):  # however many items it has
+        return {"succeeded": value.succeeded, "failed": value.failed}
+    if isinstance(value, MapOutputs):
+        try:
+            return [jsonable(output) for output in value]
+        except UsageError:  # shown by itself, as a step's recorded output: nothing reads its items
+            return _of_a_map(value.result)
+    told = {"index": value.index, "key": value.key, "attempts": value.attempts, "error": value.error}
+    return jsonable(told if value.error is not None else {**told, "output": value.output})
 
 
 def _number(value: float) -> object:

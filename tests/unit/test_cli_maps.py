@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import pytest
 from rich.console import Console
 
-from durable_core import Context, DurableWorkflowExecutor, step, workflow
+from durable_core import Context, DurableWorkflowExecutor, MapResult, step, workflow
 from durable_core.cli.app import execute
+from durable_core.cli.jsonable import jsonable
 from durable_core.cli.map_bars import MapBars
 from durable_core.cli.maps import ItemName, item_named
 from durable_core.engine.batch_progress import MapProgress, live
@@ -67,6 +68,18 @@ async def halving(ctx: Context, count: int, counted: bool = True, tolerated: int
 async def swelling(ctx: Context, count: int) -> int:
     batch = await ctx.map(in_steps, range(count), key=lambda n: f"page-{n}", max_concurrency=2)
     return await ctx.step(after, batch.succeeded)
+
+
+@step
+async def pass_on(batch: MapResult[int]) -> list[object]:
+    return [batch, batch.outputs]
+
+
+@workflow
+async def telling(ctx: Context) -> tuple[object, ...]:
+    batch = await ctx.map(halve, range(5), tolerate_failures=1)
+    await ctx.step(pass_on, batch)
+    return batch, batch.outputs, batch.failures, next(batch.iter())
 
 
 class Done(NamedTuple):
@@ -260,6 +273,18 @@ async def test_a_damaged_segment_is_told_of_when_an_item_in_it_is_asked_for(cli:
     shown = await asyncio.to_thread(cli, "show", "r", "--step", "halve[1]")
     assert (shown.code, "segment" in shown.err) == (6, True)
     assert (await asyncio.to_thread(cli, "show", "r")).code == 0
+
+
+async def test_a_maps_result_is_told_by_its_counts_and_its_parts_by_what_they_hold(cli: Cli) -> None:
+    async with DurableWorkflowExecutor(db_path="durable.db") as executor:
+        counts, outputs, (failure,), first = jsonable((await executor.run(telling, run_id="r")).output)
+    assert counts == {"succeeded": 4, "failed": 1}
+    assert outputs == [0, 2, 4, 8]
+    assert (failure["index"], failure["error"]["message"]) == (3, "3 is no good")
+    assert "output" not in failure
+    assert first == {"index": 0, "key": None, "attempts": 1, "error": None, "output": 0}
+    shown = await asyncio.to_thread(cli, "show", "r", "--step", "pass_on", "--json")
+    assert (shown.code, shown.document["step"]["output"]) == (0, [counts, counts])
 
 
 @pytest.mark.parametrize(
