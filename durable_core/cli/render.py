@@ -32,7 +32,7 @@ _STEPS: Final = (
     Column("crashes", right=True, from_width=100),
     Column("started", from_width=80),
     Column("took", right=True),
-    Column("size", right=True),
+    Column("size", right=True, from_width=60),
 )
 _ATTEMPTS: Final = (
     Column("attempt", right=True),
