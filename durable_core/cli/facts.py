@@ -111,11 +111,17 @@ def step_facts(record: StepRecord, run: Document) -> Document:
         "input_hash": record.input_hash,
         "idempotency_key": record.idempotency_key,
         "fence": record.fence,
-        "error": _chosen(error, ("code", "type", "message", "traceback")),
+        "error": chosen_error(error),
         "retry_at_ms": detail.get("retry_at_ms") if record.status == STARTED else None,
         "attempts": attempts,
+        "items": None,
         "corrupt": columns.fault(),
     }
+
+
+def chosen_error(error: Document) -> Document | None:
+    """What is told of a recorded error; None of none."""
+    return _chosen(error, ("code", "type", "message", "traceback"))
 
 
 def _chosen(error: Document, keys: tuple[str, ...]) -> Document | None:

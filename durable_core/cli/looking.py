@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from durable_core.cli import output
-from durable_core.cli.facts import run_facts, step_facts
-from durable_core.cli.finding import complete_run_id, complete_step_id, named_store
-from durable_core.cli.jsonable import as_document, jsonable
+from durable_core.cli.facts import run_facts
+from durable_core.cli.finding import named_store
+from durable_core.cli.jsonable import as_document
+from durable_core.cli.maps import item_named
 from durable_core.cli.options import (  # noqa: TC001 - typer reads the annotations at run time
     AsJson,
     RunId,
     StoreUrl,
 )
 from durable_core.cli.outcome import CORRUPT
-from durable_core.cli.render import run_text, runs_table, step_text, value_text
+from durable_core.cli.reading import shown, shown_item, shown_step
+from durable_core.cli.render import item_text, run_text, runs_table, step_text, value_text
 from durable_core.clock import SystemClock
-from durable_core.codec_restore import RAW, Restorer
-from durable_core.engine.looking import begun
-from durable_core.engine.values import Values
-from durable_core.errors import CorruptRecord, RunNotFound, StepNotFound, UsageError
+from durable_core.errors import UsageError
 from durable_core.identity import check_id
 from durable_core.journal.base import RunFilter
-from durable_core.records import JOIN_KIND, LISTED
+from durable_core.records import COMMITTED, LISTED
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from durable_core.cli.facts import Document
-    from durable_core.records import RunHeader, StepRecord
+    from durable_core.records import RunHeader
     from durable_core.store import Store
 
 _PAGE: Final = 1000
@@ -79,7 +74,10 @@ def show(
     step: Annotated[
         str | None,
         typer.Option(
-            "--step", metavar="ID", help="One step, with its output; the beginning of its id is enough."
+            "--step",
+            metavar="ID",
+            help="One step, with its output; the beginning of its id is enough. Or one item of a map:"
+            " 'extract[12]', or 'extract[KEY]'.",
         ),
     ] = None,
     store: StoreUrl = None,
@@ -87,18 +85,28 @@ def show(
 ) -> None:
     """Show a run and its steps, or one step with its output, error and attempts.
 
-    A damaged record is marked; the exit code is then 6.
+    Of a map it tells how many items are done; the steps inside items aren't listed, but --step shows those of
+    one item. A damaged record is marked; the exit code is then 6.
     """
     opened = named_store(store)
     if step is None:
-        run, steps = asyncio.run(_shown(opened, run_id))
+        run, steps = asyncio.run(shown(opened, run_id))
         for one in steps:
             if one["error"]:
                 del one["error"]["traceback"]
         output.write(as_document({"run": run, "steps": steps}) if as_json else run_text(run, steps))
         damaged = run["corrupt"] or any(one["corrupt"] for one in steps)
+    elif (item := item_named(step)) is not None:
+        run, found, value, steps = asyncio.run(shown_item(opened, run_id, item))
+        if as_json:
+            document = {"run_id": run["run_id"], "item": {**found, "output": value}, "steps": steps}
+            output.write(as_document(document))
+        else:
+            text = value_text(value) if found["status"] == COMMITTED else None
+            output.write(item_text(run["run_id"], found, text, steps))
+        damaged = any(one["corrupt"] for one in steps)
     else:
-        run, found, value = asyncio.run(_shown_step(opened, run_id, step))
+        run, found, value = asyncio.run(shown_step(opened, run_id, step))
         if as_json:
             output.write(as_document({"run_id": run["run_id"], "step": {**found, "output": value}}))
         else:
@@ -130,71 +138,3 @@ async def _listed(
     finally:
         await journal.close()
     return found[:limit], len(found) > limit
-
-
-async def _shown(store: Store, given: str) -> tuple[Document, list[Document]]:
-    try:
-        header, run = await _run(store, given)
-        records = [record async for record in _records(store, header)]
-    finally:
-        await store.journal.close()
-    return run, [step_facts(record, run) for record in sorted(records, key=begun)]
-
-
-async def _shown_step(store: Store, given: str, given_step: str) -> tuple[Document, Document, Any]:
-    try:
-        header, run = await _run(store, given)
-        known = [record.step_id async for record in _records(store, header)]
-        step_id = complete_step_id(known, given_step, header.run_id)
-        record = await store.journal.step(header.run_id, step_id)
-        if record is None:
-            raise StepNotFound("the step was removed meanwhile", run_id=header.run_id, step_id=step_id)
-        step, value = step_facts(record, run), None
-        if record.output_hash is not None:
-            try:
-                value = await _output(store, record)
-            except CorruptRecord as error:
-                step["corrupt"] = "; ".join(filter(None, (step["corrupt"], error.message)))
-    finally:
-        await store.journal.close()
-        await store.blobs.close()
-    return run, step, value
-
-
-async def _run(store: Store, given: str) -> tuple[RunHeader, Document]:
-    await store.journal.open(create=False)
-    run_id = await complete_run_id(store.journal, given, store.url)
-    header = await store.journal.header(run_id)
-    if header is None:
-        raise RunNotFound("the run was removed meanwhile", run_id=run_id)
-    return header, run_facts(header, SystemClock().now_ms())
-
-
-async def _records(store: Store, header: RunHeader) -> AsyncIterator[StepRecord]:
-    """The records of this life of the run, without their outputs: memory must not depend on these."""
-    async for page in store.journal.steps(header.run_id):
-        for record in page:
-            if record.kind != JOIN_KIND and _is_of_this_life(record, header):
-                yield record._replace(output_data=None)
-
-
-def _is_of_this_life(record: StepRecord, header: RunHeader) -> bool:
-    try:
-        return record.fence > header.base_fence
-    except TypeError:  # a damaged column: the record is shown, and marked
-        return True
-
-
-async def _output(store: Store, record: StepRecord) -> Any:
-    """The output as plain data: the classes in it need not be there, and none of their code is run."""
-    raw = await Values(store.blobs).load(
-        record.codec, record.output_data, record.output_ref, record.output_size, record.output_hash
-    )
-    stored = raw.decode("ascii", "replace")
-    try:
-        return jsonable(Restorer(RAW).read(stored))
-    except CorruptRecord:  # a set of models, say: as plain data it is no set
-        try:
-            return json.loads(stored)
-        except ValueError as error:
-            raise CorruptRecord(f"the output is no JSON: {error}", step_id=record.step_id) from error

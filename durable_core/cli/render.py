@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from durable_core.cli.jsonable import as_text
 from durable_core.cli.output import clean, clean_lines, encodable
 from durable_core.cli.tables import Column, facts_text, table
-from durable_core.records import PRUNING
+from durable_core.records import PRUNING, STARTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ _STEPS: Final = (
     Column("crashes", right=True, from_width=100),
     Column("started", from_width=80),
     Column("took", right=True),
-    Column("size", right=True),
+    Column("size", right=True, from_width=60),
 )
 _ATTEMPTS: Final = (
     Column("attempt", right=True),
@@ -80,10 +80,36 @@ def run_text(run: Document, steps: Sequence[Document]) -> str:
         ("input", f"{size(run['input_size_bytes'])}, hash {run['input_hash']}"),
         ("output", run["output_hash"] and f"{size(run['output_size_bytes'])}, hash {run['output_hash']}"),
         ("steps", counts(Counter(str(one["status"]) for one in steps)) or "none"),
+        *((f"map {one['step_id']}", map_progress(one["items"])) for one in steps if one["items"]),
         ("error", error and f"{error['type']}: {error['message']}"),
         ("failed steps", error and ", ".join(map(str, error["steps"] or ()))),
         ("corrupt", run["corrupt"]),
     ]
+    return facts_text(facts) + _steps_text(steps)
+
+
+def item_text(run_id: str, item: Document, shown: str | None, steps: Sequence[Document]) -> str:
+    """One item of a map, and the steps of its own, if it has any.
+
+    Args:
+        run_id: Of its run.
+        item: What is known of it.
+        shown: Its output as JSON, if it has one.
+        steps: Its own.
+    """
+    facts = [
+        ("run", run_id),
+        ("item", item["step_id"]),
+        ("status", f"{item['status']} (no outcome yet)" if item["status"] == STARTED else item["status"]),
+        ("key", item["item_key"]),
+        ("index", item["item_index"]),
+        ("attempt", item["attempt"]),
+    ]
+    output = f"\nOutput:\n{shown}\n" if shown is not None else ""
+    return facts_text(facts) + output + _error_text(item["error"]) + _steps_text(steps)
+
+
+def _steps_text(steps: Sequence[Document]) -> str:
     damaged = [f"Corrupt: step {one['step_id']}: {one['corrupt']}" for one in steps if one["corrupt"]]
     rows = [
         (
@@ -92,7 +118,7 @@ def run_text(run: Document, steps: Sequence[Document]) -> str:
         )
         for step in steps
     ]  # fmt: skip
-    return facts_text(facts) + (f"\n{table(_STEPS, rows)}" if rows else "") + _lines(damaged)
+    return (f"\n{table(_STEPS, rows)}" if rows else "") + _lines(damaged)
 
 
 def step_text(run_id: str, step: Document, shown: str | None) -> str:
@@ -103,13 +129,13 @@ def step_text(run_id: str, step: Document, shown: str | None) -> str:
         step: What is known of it.
         shown: Its output as JSON, if it has one.
     """
-    error = step["error"]
     facts = [
         ("run", run_id),
         ("step", step["step_id"]),
         ("status", step_status(step)),
         ("kind", step["kind"]),
         ("index", step["step_index"]),
+        ("items", step["items"] and map_progress(step["items"])),
         ("attempt", step["attempt"]),
         ("crashes", step["crashes"]),
         ("started", moment(step["started_at"])),
@@ -123,9 +149,7 @@ def step_text(run_id: str, step: Document, shown: str | None) -> str:
     parts = [facts_text(facts)]
     if shown is not None:
         parts.append(f"\nOutput:\n{shown}\n")
-    if error:
-        of = f" ({clean(error['type'])})" if error["type"] else ""
-        parts.append(f"\nError{of}:\n{_error_lines(error)}\n")
+    parts.append(_error_text(step["error"]))
     if step["attempts"]:
         rows = [
             (
@@ -172,6 +196,12 @@ def counts(found: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {clean(status).lower()}" for status, count in sorted(found.items()))
 
 
+def map_progress(items: Document) -> str:
+    """How many items of a map are done, as exactly as it is recorded."""
+    of = f" of {items['total']:,}" if items["total"] is not None else ""
+    return f"{items['done']:,}{of} items done" + (f", {items['failed']:,} failed" if items["failed"] else "")
+
+
 def moment(text: object) -> str:
     """A recorded time, to the second; as it is recorded, in UTC."""
     return str(text)[:19].replace("T", " ") + "Z" if text else ""
@@ -215,6 +245,13 @@ def _driver(run: Document) -> str:
     return (
         f"{driver['process']}, {_DRIVERS[driver['state']].format(left_s=driver['lease_left_s'], again=again)}"
     )
+
+
+def _error_text(error: Document | None) -> str:
+    if not error:
+        return ""
+    of = f" ({clean(error['type'])})" if error["type"] else ""
+    return f"\nError{of}:\n{_error_lines(error)}\n"
 
 
 def _error_lines(error: Document) -> str:

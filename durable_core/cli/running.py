@@ -140,7 +140,7 @@ def _driven(store: Store, driving: Driving, errand: _Errand) -> RunResult[Any]:
         DurableError: As the run ended.
     """
     try:
-        with status_line(f"{errand.run_id}: starting") as tell, output.kept_for_the_result():
+        with status_line(errand.run_id) as tell, output.kept_for_the_result():
             return asyncio.run(_drive(store, driving, errand.run_id, tell))
     except KeyboardInterrupt:
         raise _stopped("interrupted", store, errand, INTERRUPTED) from None

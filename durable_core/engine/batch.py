@@ -124,7 +124,8 @@ class Batch:
             await self._leave(attempt, log)
             raise
         finally:
-            live.pop((drive.run_id, self.call.step_id), None)
+            if live.get((drive.run_id, self.call.step_id)) is progress:  # else the same run of another store
+                del live[drive.run_id, self.call.step_id]
         if drive.stopped is not None or self._is_halted():
             await self._leave(attempt, log)
             drive.check()

@@ -2,20 +2,20 @@
 
     durable run functions.workflows.compliance_scan:compliance_scan --input '{"folders": ["contracts"]}'
 
-The steps are list, scan each document, assess (risk score and retention), ask a language model about the
-worst (only if a model id is given), merge, write. What they do is in `scanning`; here is only what makes it
-durable. Copy the shape for a job of your own: small typed outputs, a step per document, and a document's
-troubles as its outcome instead of the batch's end.
+It lists the documents, maps a scan over them, assesses (risk score and retention), asks a language model
+about the worst (only if a model id is given), merges and writes. What the steps do is in `scanning`; here is
+only what makes it durable. Copy the shape for a job of your own: small typed outputs, a map over the
+documents, and a document's troubles as its outcome instead of the batch's end.
 """
 
 from __future__ import annotations
 
-import asyncio
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from durable_core import Context, Retry, current_step, step, workflow
+from durable_core import Context, MapResult, Retry, current_step, step, workflow
 from durable_core.errors import StepFailed
 from functions.workflows.scanning import llm, report, risk, scan
 from functions.workflows.scanning.listing import list_everything
@@ -33,8 +33,7 @@ from functions.workflows.scanning.models import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
-    from typing import Any
+    from collections.abc import Sequence
 
 MAX_BYTES: Final = 32 * 1024 * 1024
 _WORTH_ASKING: Final = frozenset({Level.MEDIUM, Level.HIGH, Level.CRITICAL})
@@ -60,8 +59,11 @@ def scan_document(ref: DocumentRef, max_bytes: int, scan_log: str | None = None)
 
 
 @step
-def assess_documents(scans: list[DocumentScan], as_of: date, retention_years: int) -> list[Assessment]:
+def assess_documents(
+    listing: Listing, batch: MapResult[DocumentScan], as_of: date, retention_years: int
+) -> list[Assessment]:
     """Score every document and check it against the retention time."""
+    scans = _scans(listing, batch)
     return [risk.assess(found, as_of=as_of, retention_years=retention_years) for found in scans]
 
 
@@ -86,13 +88,14 @@ def ask_model(ref: DocumentRef, model_id: str, max_bytes: int) -> Opinion:
 @step
 def merge_report(
     listing: Listing,
-    scans: list[DocumentScan],
+    batch: MapResult[DocumentScan],
     assessments: list[Assessment],
     opinions: list[Opinion],
     as_of: date,
     retention_years: int,
 ) -> Report:
     """Put everything together."""
+    scans = _scans(listing, batch)
     return report.merge(listing, scans, assessments, opinions, as_of=as_of, retention_years=retention_years)
 
 
@@ -154,35 +157,25 @@ async def compliance_scan(
     listing = await ctx.step(list_documents, folders or [], documents or [], left_out)
     if key_id(configured_key()) != listing.key_id:
         raise FingerprintKeyChanged(f"resume the run with the {KEY_VARIABLE} that it was started with")
-    scans = await _scan_all(ctx, listing.documents, max_bytes, max_concurrency, scan_log)
-    assessments = await ctx.step(assess_documents, scans, today, retention_years)
+    scan_each = partial(scan_document, max_bytes=max_bytes, scan_log=scan_log)
+    # A document that fails every attempt, or kills its process each time, takes no other with it.
+    batch = await ctx.map(
+        scan_each, listing.documents, max_concurrency=max_concurrency, tolerate_failures=1.0
+    )
+    assessments = await ctx.step(assess_documents, listing, batch, today, retention_years)
     worst = _worst(listing.documents, assessments)[:llm_documents]
     opinions = await _ask_about(ctx, worst, model_id, max_bytes) if model_id else []
-    merged = await ctx.step(merge_report, listing, scans, assessments, opinions, today, retention_years)
+    merged = await ctx.step(merge_report, listing, batch, assessments, opinions, today, retention_years)
     files = await ctx.step(write_report, merged, report_dir)
     return _summary(merged, files)
 
 
-async def _scan_all(
-    ctx: Context, refs: Sequence[DocumentRef], max_bytes: int, max_concurrency: int, scan_log: str | None
-) -> list[DocumentScan]:
-    scans: list[DocumentScan] = []
-    for start in range(0, len(refs), max_concurrency):
-        window = refs[start : start + max_concurrency]
-        # A step gets its id when it is called: here, in order. Only the waiting is concurrent.
-        calls = [ctx.step(scan_document, ref, max_bytes, scan_log) for ref in window]
-        scans += await asyncio.gather(
-            *(_or_unreadable(call, ref) for call, ref in zip(calls, window, strict=True))
-        )
-    return scans
-
-
-async def _or_unreadable(call: Coroutine[Any, Any, DocumentScan], ref: DocumentRef) -> DocumentScan:
-    """A document that fails every attempt, or kills its process each time, takes no other with it."""
-    try:
-        return await call
-    except StepFailed as failure:
-        return scan.unreadable(ref, f"scan failed: {failure.error.get('type', failure.code)}")
+def _scans(listing: Listing, batch: MapResult[DocumentScan]) -> list[DocumentScan]:
+    """What came of each document, in the order of the listing; for steps, since it reads the store."""
+    return [
+        item.output if item.error is None else scan.unreadable(ref, f"scan failed: {item.error['type']}")
+        for ref, item in zip(listing.documents, batch.iter(), strict=True)
+    ]
 
 
 async def _ask_about(

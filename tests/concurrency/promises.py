@@ -164,9 +164,9 @@ class Promises:
         said = json.loads(header.output_data or b"null")
         if said != outputs:
             raise Violation(f"the run's output is {said}, its steps' are {outputs}")
-        self._judge_processes(processes, said)
+        self._judge_processes(processes, header, said)
 
-    def _judge_processes(self, processes: list[Process], said: object) -> None:
+    def _judge_processes(self, processes: list[Process], header: RunHeader, said: object) -> None:
         for process in processes:
             if self.scenario.reuses and process.fence <= header.base_fence:
                 continue  # it was told of an earlier life

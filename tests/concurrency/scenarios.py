@@ -271,9 +271,9 @@ def reused_map(names: str) -> Callable[[World], None]:
         world.journal.headers[RUN] = replace(header_of(mapped), status=TOMBSTONE, fence=3, base_fence=3)
         world.journal.logs[RUN, "item", 0, 0] = old_segment(fence=2)
         for name in names:
-            does = _zombie if name == "Z" else None
+            does = zombie if name == "Z" else None
             world.process(
-                name, does or (lambda process: drives(process, partial(_run, process, mapped, None)))
+                name, does or (lambda process: drives(process, partial(run_it, process, mapped, None)))
             )
 
     return prepare

@@ -120,6 +120,19 @@ async def logged(ctx: Context) -> None:
 async def logs() -> None:
     structlog.get_logger().warning("by_the_step")
 
+@step
+async def extract(n: int) -> int:
+    if n == 1:
+        raise ValueError("no luck today")
+    while n >= 4 and not Path("go").exists():
+        await asyncio.sleep(0.01)
+    return n
+
+@workflow
+async def mapped(ctx: Context) -> int:
+    batch = await ctx.map(extract, range(10), max_concurrency=3, tolerate_failures=1)
+    return batch.succeeded
+
 @workflow
 async def leaving(ctx: Context) -> None:
     await ctx.step(first, 1)
@@ -497,6 +510,23 @@ def test_a_terminal_shows_how_far_the_run_is_and_then_the_result(folder: Path) -
     assert '"n": 20' in seen
     assert "r: COMPLETED (2 committed)" in seen
     assert "run_started" not in seen
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"), [(140, b"3 in flight"), (60, b"3 in flight"), (30, b"1 failed")]
+)
+def test_a_terminal_shows_how_far_a_map_is_and_another_process_sees_it_too(
+    folder: Path, columns: int, shown: bytes
+) -> None:
+    with Terminal(folder, "run", "flows:mapped", "--run-id", "r", columns=columns) as terminal:
+        terminal.read_until(shown)
+        eventually(lambda: "4 of 10 items done, 1 failed" in durable(folder, "show", "r").stdout, "4 done")
+        (folder / "go").touch()
+        seen = terminal.read_until(None)
+        assert terminal.process.wait(PATIENCE_S) == 0
+    assert seen.rstrip().endswith("r: COMPLETED (1 committed)")
+    assert "map_progress" not in seen
+    assert "map extract  10 of 10 items done, 1 failed\n" in durable(folder, "show", "r").stdout
 
 
 def test_ctrl_c_says_that_it_stops_and_a_second_one_leaves_a_body_that_never_ends(folder: Path) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from durable_core import DurableWorkflowExecutor
-from scripts.bench import floor, journals, report, steps
+from durable_core.records import Segment
+from scripts.bench import floor, journals, map_floor, report, steps
+from scripts.bench import map as bench_map
 from scripts.bench.report import Figure, Spread, spread
 
 TINY = steps.Scale(pairs=2, steps=12, resumed=(9, 30), resumes=2)
@@ -178,3 +180,71 @@ def test_the_table_shows_median_spread_target_and_verdict(capsys: pytest.Capture
     assert lines[0] == ["python", "3"]
     assert lines[3] == ["speed", "3", "1", "4", "/s", "3"]
     assert lines[4] == ["ratio", "0.5", "0.5", "0.5", "x", "1", ">=", "0.7", "miss"]
+
+
+# ---- Maps ----
+
+TINY_MAP = bench_map.Scale(pairs=2, items=600, growth=(40, 90), large=300, shaped=6, seconds=(0.0, 0.01))
+
+
+def segments(path: Path) -> list[dict[str, object]]:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        return [dict(row) for row in connection.execute("SELECT * FROM segments ORDER BY seq")]
+
+
+async def test_the_floor_of_maps_writes_segments_as_long_as_the_engines(tmp_path: Path) -> None:
+    ours = await bench_map.ours_written(tmp_path / "ours.db", 600)
+    await map_floor.write(tmp_path / "floor.db", ours.sizes)
+
+    def lengths(path: Path) -> list[dict[str, object]]:
+        # Compressed, the marks of other items are a few bytes longer or shorter.
+        return [
+            {name: len(value) if isinstance(value, str | bytes) else value for name, value in row.items()}
+            | {"data": round(len(row["data"]), -2)}  # type: ignore[arg-type]
+            for row in segments(path)
+        ]
+
+    assert sum(ours.sizes) == 600
+    assert lengths(tmp_path / "floor.db") == lengths(tmp_path / "ours.db")
+
+
+async def test_the_floors_table_of_segments_is_the_engines(tmp_path: Path) -> None:
+    await map_floor.write(tmp_path / "floor.db", [3])
+    async with DurableWorkflowExecutor(db_path=tmp_path / "ours.db"):
+        pass
+
+    def of(path: Path) -> list[tuple[object, ...]]:
+        with closing(sqlite3.connect(path)) as connection:
+            return connection.execute("SELECT * FROM pragma_table_info('segments')").fetchall()
+
+    assert of(tmp_path / "floor.db") == of(tmp_path / "ours.db")
+    assert len(of(tmp_path / "floor.db")) == 16
+
+
+def test_a_segment_costs_a_write_unit_for_each_kilobyte_begun() -> None:
+    def units(data: bytes) -> int:
+        return bench_map.units_of(
+            Segment("r", "m", 0, 0, "a" * 20, 1, items=1, succeeded=1, data=data, codec="json")
+        )
+
+    overhead = next(size for size in range(1024) if units(bytes(1024 - size)) == 1)
+    assert 100 < overhead < 400
+    assert [units(bytes(kb * 1024 - overhead)) for kb in (1, 2, 3)] == [1, 2, 3]
+    assert [units(bytes(kb * 1024 - overhead + 1)) for kb in (1, 2, 3)] == [2, 3, 4]
+
+
+def test_the_benchmark_of_maps_prints_every_figure_beside_its_target(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    bench_map.main(["--json", "--folder", str(tmp_path)], TINY_MAP)
+
+    figures = {figure["name"]: figure for figure in json.loads(capsys.readouterr().out)["figures"]}
+    assert figures["ours, items per s"]["target"] == 20_000
+    assert figures["journal writes per item"]["verdict"] == "pass"
+    assert figures["growth from 40 to 90"]["target"] == 1.3
+    assert figures["300 items from JSONL: peak memory"]["target"] == 286
+    for size, linger_ms in bench_map.SHAPES:
+        units = figures[f"{size} B, linger {linger_ms} ms: write units per item"]["value"]
+        assert size / 1024 * 0.7 < units["median"] <= size // 1024 + 2
+    assert list(tmp_path.iterdir()) == []
