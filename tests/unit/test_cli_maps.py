@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from durable_core import Context, DurableWorkflowExecutor, MapResult, step, workflow
+from durable_core.cli import progress as progress_line
 from durable_core.cli.app import execute
 from durable_core.cli.jsonable import jsonable
 from durable_core.cli.map_bars import MapBars
@@ -22,14 +23,16 @@ from durable_core.cli.maps import ItemName, item_named
 from durable_core.engine.batch_progress import MapProgress, live
 from durable_core.errors import RunFailed
 from durable_core.journal.sqlite import SqliteJournal
+from durable_core.stores import open_store
 from durable_core.workflow import Workflow
 
 going = asyncio.Event()
+mended = asyncio.Event()
 
 
 @step
 async def halve(n: int) -> int:
-    if n == 3:
+    if n == 3 and not mended.is_set():
         raise ValueError(f"{n} is no good")
     if n >= 12:
         await going.wait()
@@ -110,8 +113,8 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 @pytest.fixture(autouse=True)
 def _not_going() -> None:
-    global going
-    going = asyncio.Event()
+    global going, mended
+    going, mended = asyncio.Event(), asyncio.Event()
 
 
 async def run_whole(flow: Workflow[..., int], **inputs: Any) -> None:
@@ -220,6 +223,19 @@ async def test_an_item_is_shown_with_its_output_or_its_error(cli: Cli) -> None:
     assert "\nError (ValueError):\n" in failed.out
 
 
+async def test_an_item_that_failed_and_was_mended_is_shown_as_it_is_now(cli: Cli) -> None:
+    with pytest.raises(RunFailed):
+        await run_whole(halving, count=20, tolerated=0)
+    before = await asyncio.to_thread(cli, "show", "r", "--step", "halve[3]", "--json")
+    assert before.document["item"]["status"] == "FAILED"
+    mended.set()
+    async with DurableWorkflowExecutor(db_path="durable.db") as executor:
+        await executor.resume("r", halving)
+    after = await asyncio.to_thread(cli, "show", "r", "--step", "halve[3]", "--json")
+    assert (after.document["item"]["status"], after.document["item"]["output"]) == ("COMMITTED", 6)
+    assert items_of(await asyncio.to_thread(cli, "show", "r", "--json"), "halve")["failed"] == 0
+
+
 async def test_an_item_is_found_by_its_key_and_shows_the_steps_of_its_own(cli: Cli) -> None:
     await run_whole(swelling, count=4)
     shown = (await asyncio.to_thread(cli, "show", "r", "--step", "in_steps[page-2]", "--json")).document
@@ -303,6 +319,21 @@ def test_a_name_of_an_item_is_told_from_that_of_a_step(given: str, named: ItemNa
 
 
 # ---- Bars ----
+
+
+async def test_the_status_line_counts_no_steps_inside_items(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await run_whole(swelling, count=5)
+    monkeypatch.setattr(progress_line, "_LOOK_EVERY_S", 0)
+    told = asyncio.Queue[str]()
+    journal = open_store("sqlite:///durable.db").journal
+    await journal.open(create=False)
+    telling = asyncio.create_task(progress_line.keep_telling(journal, "r", told.put_nowait))
+    assert await asyncio.wait_for(told.get(), 30) == "r: 2 committed"
+    telling.cancel()
+    await asyncio.wait((telling,))
+    await journal.close()
 
 
 async def test_the_same_run_in_two_stores_of_one_process_does_no_harm(tmp_path: Path) -> None:
