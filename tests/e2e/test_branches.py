@@ -165,8 +165,7 @@ class Halting:
             self.inside.set()
             if not self.mended:
                 await self.failed.wait()
-                for _ in range(5):
-                    await asyncio.sleep(0)
+                await asyncio.sleep(0.1)  # longer than any store takes to write the failure
             return number
 
         @step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ async def fails() -> None:
 
 @step(pure=True)
 async def spilled(size: int) -> bytes:
-    return bytes(number * number % 251 for number in range(size))
+    return random.Random(size).randbytes(size)
 
 
 async def branch(ctx: Context) -> list[Any]:
