@@ -379,10 +379,9 @@ def _lowered(value: MapResult[Any], hashed: bool) -> object:
 
 
 def _restored(payload: object) -> MapResult[Any]:
-    if isinstance(payload, list) and len(payload) == len(MapReference._fields):
-        run_id, step_id, pins, *parts = payload
-        if isinstance(pins, list):
-            reference = MapReference._make((run_id, step_id, tuple(pins), *parts))
+    match payload:
+        case [str(), str(), list(pins), *parts] if len(payload) == len(MapReference._fields):
+            reference = MapReference._make((*payload[:2], tuple(pins), *parts))
             if reference.is_sound():
                 return MapResult(reference, reading.get())
     raise ValueError("no reference to a map's outcomes")

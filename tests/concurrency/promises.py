@@ -88,6 +88,7 @@ class Promises:
         What zombies put meanwhile may lie under it.
         """
         self.settled.clear()
+        self.segments.clear()
         self.ended = None
         if header.status == TOMBSTONE:
             self.bodies.clear()  # they are counted anew in each life of the id

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import json
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -249,24 +250,14 @@ async def test_outputs_are_in_the_order_of_the_items_whatever_the_order_they_cam
     assert await outputs(place.executor()) == [item * 10 for item in range(8)]
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        "",
-        0,
-        [],
-        {},
-        "ü€😀",
-        "line\nbreak",
-        {"__type__": "tuple"},
-        "x" * 8190,
-        "x" * 8191,
-        "y" * 20_000,
-        b"\0" * 9000,
-    ],
-    ids=lambda value: f"{type(value).__name__}-{str(value)[:6]!r}-{len(str(value))}",
-)
+ODD = [
+    None, "", 0, [], {}, "ü€😀", "line\nbreak", {"$": "tuple"}, "x" * 8190, "x" * 8191, "y" * 20_000,
+    b"\0" * 9000, {(1, 2), (3, 4)}, Decimal("1.10"), {1: "a", "1": "b"}, "\ud83d", (1, (2,)), "],[", '","',
+    timedelta(1, 2, 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ODD, ids=lambda value: ascii(value)[:12])
 @pytest.mark.parametrize("with_keys", [False, True], ids=["by position", "by key"])
 async def test_any_output_comes_back_as_it_was(value: object, with_keys: bool, place: Place) -> None:
     executor = place.executor()
@@ -278,6 +269,28 @@ async def test_any_output_comes_back_as_it_was(value: object, with_keys: bool, p
     world.ran.clear()
     assert await resumed(place.executor(), wf=batch_and_step) == [0, value, 20, 30, 40]
     assert world.ran == []
+
+
+@pytest.mark.parametrize(
+    "item", [None, "\udcc3", {(1, 2)}, Decimal("1.10"), {1: 2, "1": 3}, b"x", (), float("inf")], ids=ascii
+)
+async def test_any_data_can_be_an_item(item: Any, place: Place) -> None:
+    seen: list[Any] = []
+
+    @step
+    async def looks(given: Any) -> bool:
+        seen.append(given)
+        if len(seen) == 1:
+            raise ValueError("not yet")
+        return bool(given == item)
+
+    @workflow
+    async def looking(ctx: Context) -> Any:
+        return list((await ctx.map(looks, [item])).outputs)
+
+    assert isinstance(await failure(place.executor(), wf=looking), MapFailed)
+    assert await resumed(place.executor(), wf=looking) == [True]
+    assert [type(one) for one in seen] == [type(item)] * 2
 
 
 async def test_outputs_of_five_megabytes(place: Place) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from durable_core import DurableWorkflowExecutor
 from durable_core.outcomes import outcomes_of
 from durable_core.stores import open_store
 from tests.e2e.programs.batching import CONCURRENCY, is_unlucky
@@ -78,6 +80,28 @@ async def test_a_map_killed_at_random_moments_repeats_only_what_was_in_flight(
     assert max((await durable(db)).values()) == 1
     assert kills >= 10
     assert len(items(log)) <= total + kills * (CONCURRENCY + SEGMENT)
+
+
+async def test_a_map_that_is_stopped_by_deploys_loses_nothing_that_had_finished(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    total = 2_000
+    db, log, finished = tmp_path / "runs.db", tmp_path / "bodies", tmp_path / "finished"
+    program = ("batching", db, "r1", tmp_path, "calmly", {"items": total})
+    for number in range(5):
+        pid = nursery.start(*program)
+        until(lambda number=number: written(finished) > number * 1000 + 100, "work", limit_s=LONG_S)
+        os.kill(pid, signal.SIGTERM)
+        assert nursery.wait(pid) == 143
+        assert set(items(finished)) == set(await durable(db, "unhurried"))
+        assert count(finished) == len(set(items(finished)))
+    assert nursery.run(*program, limit_s=LONG_S) == 0
+    assert outcome(tmp_path) == {"output": [total, True, (total - 1) * 3]}
+    assert count(finished) == total
+    assert count(log) - total <= 5 * CONCURRENCY
+    executor = DurableWorkflowExecutor(db_path=db)
+    assert (await executor.get("r1")).crashes == 0
+    await executor.close()
 
 
 def deaths_of(nursery: Nursery, program: tuple[object, ...]) -> int:

@@ -42,6 +42,14 @@ async def uneven(folder: str, most_ms: int, poison: list[int], item: int) -> int
 
 
 @step
+async def unhurried(folder: str, item: int) -> int:
+    note(f"{folder}/bodies", item)
+    await asyncio.sleep(0.002)
+    note(f"{folder}/finished", item)
+    return item * 3
+
+
+@step
 async def fetch(folder: str, item: int) -> int:
     note(f"{folder}/fetched", item)
     await asyncio.sleep(0.001)
@@ -69,6 +77,13 @@ async def from_manifest(ctx: Context, folder: str, items: int) -> MapResult[int]
 
 
 @workflow
+async def calmly(ctx: Context, folder: str, items: int) -> MapResult[int]:
+    """Finished items wait for others as long as they may: a stop must not."""
+    fn = functools.partial(unhurried, folder)
+    return await ctx.map(fn, range(items), max_concurrency=CONCURRENCY, linger_ms=60_000)
+
+
+@workflow
 async def poisoned(ctx: Context, folder: str, items: int, most_ms: int, poison: list[int]) -> list[Any]:
     batch = await ctx.map(
         functools.partial(uneven, folder, most_ms, poison),
@@ -88,7 +103,7 @@ async def poisoned_inside(ctx: Context, folder: str, items: int, poison: list[in
     return [batch.succeeded, batch.failed, [(one.index, (one.error or {})["code"]) for one in batch.failures]]
 
 
-WORKFLOWS = {one.name: one for one in (many, from_manifest, poisoned, poisoned_inside)}
+WORKFLOWS = {one.name: one for one in (many, from_manifest, calmly, poisoned, poisoned_inside)}
 
 
 def main(db: str, run_id: str, folder: str, name: str, inputs: dict[str, Any]) -> int:
@@ -102,7 +117,10 @@ def main(db: str, run_id: str, folder: str, name: str, inputs: dict[str, Any]) -
                 output = [output.total, in_order(output), output.outputs[-1]]
             return output
 
-    return asyncio.run(reported(folder, run()))
+    try:
+        return asyncio.run(reported(folder, run()))
+    except SystemExit as error:
+        return int(str(error.code))
 
 
 def in_order(batch: MapResult[int]) -> bool:
