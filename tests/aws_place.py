@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from durable_core.aws.transport import Service, Transport
@@ -13,7 +12,6 @@ from durable_core.journal import _dynamodb_keys as keys
 from durable_core.journal import _items as items
 from durable_core.journal.base import Journal
 from durable_core.journal.dynamodb import DynamoJournal
-from durable_core.records import RunHeader, StepRecord
 from durable_core.store import DEFAULT_INLINE_MAX_BYTES
 from durable_core.stores import Store
 from tests.cloud import Cloud, Lent
@@ -114,15 +112,3 @@ class EmptyPages(Lent):
         self._given |= {repr(request), repr({**request, "ExclusiveStartKey": start})}
         self.empty += 1
         return {"Items": [], "Count": 0, "LastEvaluatedKey": start}
-
-
-_CHANCE = (
-    "started_at", "committed_at", "created_at", "updated_at", "ended_at", "due_at_ms", "lease_until_ms",
-    "attempt_id", "created_by", "owner", "owner_process", "output_ref",
-)  # fmt: skip
-
-
-def told(record: StepRecord | RunHeader) -> dict[str, Any]:
-    """A record without times, random ids, and where its output is."""
-    values = record._asdict() if isinstance(record, StepRecord) else asdict(record)
-    return {name: value for name, value in values.items() if name not in _CHANCE}
