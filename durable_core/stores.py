@@ -28,7 +28,8 @@ def open_store(url: str, clock: Clock | None = None) -> Store:
     """The store that a URL names; nothing is connected yet.
 
     Args:
-        url: `sqlite:///file.db` (relative), `sqlite:////abs/file.db`, `postgresql://…`, or `memory://`.
+        url: `sqlite:///file.db` (relative), `sqlite:////abs/file.db`, `postgresql://…`,
+            `dynamodb://TABLE?bucket=BUCKET`, or `memory://`.
         clock: What leases are judged by; when None, the store's own if it has one, else the machine's.
 
     Raises:
@@ -40,7 +41,7 @@ def open_store(url: str, clock: Clock | None = None) -> Store:
     if isinstance(named, MemoryUrl):
         return Store("memory://", MemoryJournal(clock), MemoryBlobs())
     if isinstance(named, DynamoUrl):
-        raise UsageError("dynamodb stores aren't part of this version", remedy="Use sqlite:///FILE for now")
+        return _dynamo_store(named, clock)
     journal = _sqlite_journal(named.path, clock)
     return Store(f"sqlite:///{named.path}", journal, FilesystemBlobs(Path(f"{journal.path}.blobs")))
 
@@ -109,6 +110,17 @@ def _postgres_store(named: PostgresUrl, clock: Clock | None) -> Store:
         ) from error
     pool = Pool(server_of(named.url))
     return Store(pool.place, PostgresJournal(pool, clock), SqlBlobs(pool))
+
+
+def _dynamo_store(named: DynamoUrl, clock: Clock | None) -> Store:
+    """Table and bucket behind one transport."""
+    from durable_core.aws.transport import open_transport
+    from durable_core.blobs.s3 import S3Blobs
+    from durable_core.journal.dynamodb import DynamoJournal
+
+    transport = open_transport(region=named.region, endpoint=named.endpoint)
+    journal = DynamoJournal(transport, named.table, clock=clock)
+    return Store(named.url, journal, S3Blobs(transport, named.bucket, named.prefix), named.inline_max_bytes)
 
 
 def _sqlite_journal(path: str, clock: Clock | None) -> SqliteJournal:

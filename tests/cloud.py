@@ -6,15 +6,17 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from durable_core import forking
 from durable_core.aws.table import table_request
-from durable_core.aws.transport import Service, open_transport
+from durable_core.aws.transport import _READ_S, Service, Transport, open_transport
 from durable_core.aws.transport_async import AsyncTransport
 from durable_core.aws.transport_threads import ThreadTransport
 
@@ -59,10 +61,11 @@ class Cloud:
         self.ask("s3", "create_bucket", {"Bucket": name})
         return name
 
-    def new_table(self) -> str:
-        """An empty table that no other test has, of the right shape."""
+    def new_table(self, transport: Transport | None = None) -> str:
+        """An empty table that no other test has, of the right shape; made by a transport that is there."""
         name = new_table_name()
-        self.ask("dynamodb", "create_table", table_request(name))
+        ask = transport.call_now if transport is not None else self.ask
+        ask("dynamodb", "create_table", table_request(name))
         return name
 
     def ask(self, service: Service, operation: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -77,6 +80,34 @@ class Cloud:
         """The store URL of a table and a bucket in it."""
         named = {"bucket": bucket, "region": REGION, "endpoint": self.endpoint, **options}
         return f"dynamodb://{table}?" + "&".join(f"{name}={value}" for name, value in named.items())
+
+
+class Lent(Transport):
+    """A transport that its user doesn't close."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+
+    async def call(self, service: Service, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        return await self.inner.call(service, operation, request)
+
+    def call_now(self, service: Service, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        return self.inner.call_now(service, operation, request)
+
+    async def close(self) -> None:
+        pass
+
+    def close_now(self) -> None:
+        pass
+
+
+@contextmanager
+def patient() -> Iterator[None]:
+    """Clients that are made meanwhile wait longer for an answer: moto on a busy machine isn't DynamoDB."""
+    with pytest.MonkeyPatch.context() as patched:
+        for service in ("dynamodb", "s3"):
+            patched.setitem(_READ_S, service, 60)
+        yield
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pytest
 from typing_extensions import override
 
 from durable_core import DurableWorkflowExecutor
-from durable_core.clock import SystemClock
+from durable_core.clock import Clock, SystemClock
 from durable_core.engine import admission
 from durable_core.engine.process import this_process
 from durable_core.errors import JournalUnavailable
@@ -21,11 +21,14 @@ from durable_core.journal.base import Journal, Lease, Renewer
 from durable_core.records import Reply, RunHeader
 from durable_core.stores import Store, open_store
 from durable_core.testing.forwarding_journal import ForwardingJournal
+from tests.waiting import full
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 KINDS = ("memory", "sqlite", "postgres")
+WITH_DYNAMODB = (*KINDS, "dynamodb")  # for test modules that are quick enough over moto
+WITH_DYNAMODB_IF_FULL = WITH_DYNAMODB if full() else KINDS
 
 
 class TurnedClock:
@@ -124,18 +127,26 @@ class Place:
     """Where the runs of one test are kept. Each executor made here is as a process of its own.
 
     Args:
-        kind: memory, sqlite or postgres.
+        kind: memory, sqlite, postgres or dynamodb.
         folder: Of the test.
         clock: Of every executor; without it leases go by the store's own time, if it has one.
         url: Of the store; needed for a server's.
+        opens: Opens a store that no URL names.
     """
 
     def __init__(
-        self, kind: str, folder: Path, clock: TurnedClock | None = None, *, url: str | None = None
+        self,
+        kind: str,
+        folder: Path,
+        clock: TurnedClock | None = None,
+        *,
+        url: str | None = None,
+        opens: Callable[[Clock | None], Store] | None = None,
     ) -> None:
         self.kind = kind
+        self.opens = opens
         self.folder = folder
-        self.url = url or {"memory": "memory://", "sqlite": f"sqlite:///{folder / 'runs.db'}"}[kind]
+        self.url = url or {"memory": "memory://", "sqlite": f"sqlite:///{folder / 'runs.db'}"}.get(kind, "")
         self.clock: Any = clock or SystemClock()
         self._given = clock
         self._made: list[DurableWorkflowExecutor] = []
@@ -151,11 +162,15 @@ class Place:
     def turn_clock(self, *, waits: bool = False) -> TurnedClock:
         """From now on the test turns the clock; to be called before anything is made here."""
         assert not self._made
-        self.__init__(self.kind, self.folder, TurnedClock(waits=waits), url=self.url)  # type: ignore[misc]
+        self.__init__(  # type: ignore[misc]
+            self.kind, self.folder, TurnedClock(waits=waits), url=self.url, opens=self.opens
+        )
         return self.turned
 
     def store(self) -> Store:
         """A new connection to it."""
+        if self.opens is not None:
+            return self.opens(self._given)
         found = self._memory or open_store(self.url, self._given)
         self._opened.append(found)
         return found

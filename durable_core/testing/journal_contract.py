@@ -34,6 +34,7 @@ from durable_core.testing.journal_tombstones import TombstoneContract
 from durable_core.testing.journal_waking import WakingContract
 from durable_core.testing.samples import (
     LEASE_MS,
+    MANY,
     RUN,
     attempt,
     claim,
@@ -67,10 +68,12 @@ class JournalContract(
     Attributes:
         checks_header: Whether every `begin` and `put` requires the caller's header, or only a guarded begin.
         purges: Whether `purge` removes tombstones whose end has come, or the store itself, in its own time.
+        many: How many records are more than a page of the store.
     """
 
     checks_header: ClassVar[bool] = True
     purges: ClassVar[bool] = True
+    many: ClassVar[int] = MANY
 
     @pytest.fixture
     def runner(self) -> Iterator[asyncio.Runner]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
@@ -22,6 +22,7 @@ from durable_core.records import (
     RunHeader,
 )
 from durable_core.testing.samples import (
+    MANY,
     OVER_MS,
     RUN,
     attempt,
@@ -49,7 +50,13 @@ NAMES = ("+", "-a", "=", "A", "Approval", "a", "a+b", "a-b", "a.b", "a:b", "a@b"
 
 
 class EventContract:
-    """What every journal holds to when events are sent, taken and read."""
+    """What every journal holds to when events are sent, taken and read.
+
+    Attributes:
+        many: How many records are more than a page of the store.
+    """
+
+    many: ClassVar[int] = MANY
 
     # ---- send ----
 
@@ -353,7 +360,7 @@ class EventContract:
         """None twice, none left out, of one name or of all; others may be sent between the pages."""
 
         async def read() -> None:
-            made = [event(seq, f"e{seq}", "many", data=b"x" * 600) for seq in range(2101)]
+            made = [event(seq, f"e{seq}", "many", data=b"x" * 600) for seq in range(self.many)]
             made.append(event(0, "z", "z"))
             journal.live = 2
             for start in range(0, len(made), 100):

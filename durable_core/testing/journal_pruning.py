@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from durable_core.records import STARTED, Child, Event, Seen, Segment, StepRecord
 from durable_core.testing.samples import (
     AT,
+    MANY,
     RUN,
     attempt,
     committed,
@@ -23,11 +24,16 @@ if TYPE_CHECKING:
     from durable_core.journal.base import Journal
 
 BURIED_AT = "2026-02-03T04:05:06.789Z"
-MANY = 2101  # more than a page of any store
 
 
 class PruningContract:
-    """What every journal holds to when an ended run is pruned."""
+    """What every journal holds to when an ended run is pruned.
+
+    Attributes:
+        many: How many records are more than a page of the store.
+    """
+
+    many: ClassVar[int] = MANY
 
     # ---- children ----
 
@@ -126,25 +132,26 @@ class PruningContract:
         """Page by page, with deletes between them; who goes on finds what is left, and not less."""
 
         async def pruned() -> None:
-            steps = [committed(attempt(f"s#{n}", f"a{n}"), b"x" * 600) for n in range(MANY)]
-            segments = [segment(n, f"g{n}") for n in range(MANY // 2)]
-            events = [event(n, f"e{n}") for n in range(MANY // 2)]
+            steps = [committed(attempt(f"s#{n}", f"a{n}"), b"x" * 600) for n in range(self.many)]
+            segments = [segment(n, f"g{n}") for n in range(self.many // 2)]
+            events = [event(n, f"e{n}") for n in range(self.many // 2)]
+            everything = len(steps) + len(segments) + len(events)
             await _write_all(journal, steps, segments, events)
             first, seen = await pruning(journal), set[Child]()
             async for page in journal.children(RUN):
                 assert not seen & {*page}
                 seen |= {*page}
                 await journal.delete(RUN, page, first.fence)
-                if len(seen) > MANY // 2:
+                if len(seen) > self.many // 2:
                     break  # and it dies
-            assert await _count(rival) == MANY + 2 * (MANY // 2) - len(seen)
+            assert await _count(rival) == everything - len(seen)
             second = await pruning(rival, "second")
             assert second.fence == first.fence + 1
             async for page in rival.children(RUN):
                 assert not seen & {*page}
                 seen |= {*page}
                 await rival.delete(RUN, page, second.fence)
-            assert len(seen) == MANY + 2 * (MANY // 2)
+            assert len(seen) == everything
             assert await _count(journal) == 0
             assert not (await journal.bury(first, BURIED_AT)).ok
             assert (await rival.bury(second, BURIED_AT)).ok
@@ -172,7 +179,7 @@ async def _write_all(
     for start in range(0, len(steps), 300):
         batch = steps[start : start + 300]
         await asyncio.gather(*(journal.put(one, None, me) for one in batch))
-    for start in range(0, MANY // 2, 100):
+    for start in range(0, len(events), 100):
         await asyncio.gather(*map(journal.append, segments[start : start + 100]))
         await asyncio.gather(*(journal.send(one, seen) for one in events[start : start + 100]))
     journal.live = 0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
 from durable_core.records import Segment
-from durable_core.testing.samples import OVER_MS, RUN, driven, gathered, header, segment, taken_over
+from durable_core.testing.samples import MANY, OVER_MS, RUN, driven, gathered, header, segment, taken_over
 
 if TYPE_CHECKING:
     from durable_core.journal.base import Journal
@@ -24,7 +24,13 @@ SEQS = (0, 1, 2, 9, 10, 11, 99, 100, 12_345)
 
 
 class SegmentContract:
-    """What every journal holds to when segments are appended and read."""
+    """What every journal holds to when segments are appended and read.
+
+    Attributes:
+        many: How many records are more than a page of the store.
+    """
+
+    many: ClassVar[int] = MANY
 
     # ---- append ----
 
@@ -174,7 +180,7 @@ class SegmentContract:
         """None twice, none left out."""
 
         async def read() -> None:
-            made = [segment(seq, f"g{seq}") for seq in range(2101)]
+            made = [segment(seq, f"g{seq}") for seq in range(self.many)]
             await _append_all(journal, made)
             assert await _log(journal) == made
             assert await _read(journal, "m", 0, 0, 5000) == made

@@ -9,7 +9,7 @@ import pytest
 
 from durable_core.journal.base import Departure, as_seen
 from durable_core.records import COMMITTED, FAILED, PENDING, SKIPPED, STARTED, Seen, StepRecord
-from durable_core.testing.samples import OVER_MS, RUN, attempt, committed, driven, header, taken_over
+from durable_core.testing.samples import MANY, OVER_MS, RUN, attempt, committed, driven, header, taken_over
 
 if TYPE_CHECKING:
     from durable_core.journal.base import Journal, Lease
@@ -27,9 +27,14 @@ EVERY_COLUMN = StepRecord(
 
 
 class StepContract:
-    """What every journal holds to when steps are begun, committed, put and read."""
+    """What every journal holds to when steps are begun, committed, put and read.
+
+    Attributes:
+        many: How many records are more than a page of the store.
+    """
 
     checks_header: ClassVar[bool] = True
+    many: ClassVar[int] = MANY
 
     # ---- begin ----
 
@@ -260,7 +265,7 @@ class StepContract:
         async def read() -> None:
             me = await driven(journal)
             journal.live = 2
-            made = [attempt(f"s#{n}", f"a{n}", step_index=n, error="x" * 1000) for n in range(2501)]
+            made = [attempt(f"s#{n}", f"a{n}", step_index=n, error="x" * 1000) for n in range(self.many)]
             for start in range(0, len(made), 500):
                 batch = made[start : start + 500]
                 await asyncio.gather(*(journal.begin(record, None, me) for record in batch))

@@ -36,6 +36,7 @@ from durable_core.testing.samples import (
 if TYPE_CHECKING:
     from durable_core.journal.base import Journal
 
+LATER = "9999-12-31T00:00:00.000Z"
 BURIED_AT = "2026-02-03T04:05:06.789Z"
 FULL = RunHeader(
     RUN, "report", "f" * 64, "1" * 64, "2" * 64, b"{}", "runs/a", "json", 2, COMPLETED, "creator", None, None,
@@ -160,12 +161,12 @@ class TombstoneContract:
             for status in (*ACTIVE, *ENDED, PRUNING):
                 await journal.create(header(status, status=status, updated_at=at[0]))
             assert await _ids(journal, at[4]) == ["r1", "r2", "r0", "r3"]
-            assert await _ids(journal, "9999") == ["r1", "r2", "r0", "r3", "r4", "r5", "r6"]
+            assert await _ids(journal, LATER) == ["r1", "r2", "r0", "r3", "r4", "r5", "r6"]
             assert await _ids(journal, at[1]) == []
-            assert await _ids(journal, "9999", 3) == ["r1", "r2", "r0"]
+            assert await _ids(journal, LATER, 3) == ["r1", "r2", "r0"]
             by_id = {one.run_id: one for one in made}
-            assert [by_id[one.run_id] for one in await journal.tombstones("9999")] == (
-                await journal.tombstones("9999")
+            assert [by_id[one.run_id] for one in await journal.tombstones(LATER)] == (
+                await journal.tombstones(LATER)
             )
 
         runner.run(found())
@@ -181,7 +182,7 @@ class TombstoneContract:
             ends = replace(TOMB, expires_at_s=2**33)
             assert (reply.ok, reply.row) == (True, ends)
             assert await seen_now(journal) == ends
-            assert await journal.tombstones("9999") == []
+            assert await journal.tombstones(LATER) == []
             for seen in (TOMB, ends):
                 reply = await journal.expire(
                     seen, 2**34

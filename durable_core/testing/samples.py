@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 RUN: Final = "run-1"
 LEASE_MS: Final = 60_000
+MANY: Final = 2501  # records: more than a page of any store
 OVER_MS: Final = -60_000  # a lease that was over before it began: no test has to wait
 AT: Final = "2026-01-02T03:04:05.678Z"
 

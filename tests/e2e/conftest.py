@@ -2,20 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from durable_core.aws.transport import Transport
+from tests.aws_place import AwsPlace
+from tests.cloud import ENVIRONMENT, Cloud, Lent, aws_threads, open_clients, patient
 from tests.stores import KINDS, Place, Processes
+from tests.waiting import until
 
 
-@pytest.fixture(params=KINDS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Over all stores, or over those that a module names itself."""
+    marked = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
+    if "place" in metafunc.fixturenames and "place" not in marked:
+        metafunc.parametrize("place", getattr(metafunc.module, "STORES", KINDS), indirect=True)
+
+
+@pytest.fixture
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
     url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
-    found = Place(request.param, tmp_path, url=url)
+    opens = request.getfixturevalue("aws").store if request.param == "dynamodb" else None
+    found = Place(request.param, tmp_path, url=url, opens=opens)
     yield found
     await found.close()
+
+
+@pytest.fixture(scope="module")
+def lent_transport(moto_server: Cloud) -> Iterator[Transport]:
+    """One for the tests of a module, since making its clients takes longer than most of them."""
+    made = moto_server.transport("boto3")
+    with pytest.MonkeyPatch.context() as patched, patient():
+        for name, value in ENVIRONMENT.items():
+            patched.setenv(name, value)
+        made.call_now("dynamodb", "list_tables", {})
+        made.call_now("s3", "head_bucket", {"Bucket": moto_server.shared_bucket})
+    yield Lent(made)
+    made.close_now()
+    until(lambda: not aws_threads(), "the threads of transports to end")
+    assert open_clients() == []
+
+
+@pytest.fixture
+def aws(moto_server: Cloud, lent_transport: Transport) -> Iterator[AwsPlace]:
+    """A table that no other test has, with a prefix in a bucket that all have."""
+    made = AwsPlace(moto_server, lent_transport)
+    yield made
+    lent_transport.call_now("dynamodb", "delete_table", {"TableName": made.table})
 
 
 @pytest.fixture

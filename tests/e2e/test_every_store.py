@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from durable_core import Context, StepFailed, step, workflow
-from tests.stores import KINDS, Place
+from tests.aws_place import AwsPlace
+from tests.stores import WITH_DYNAMODB, Place
+
+STORES = WITH_DYNAMODB
 
 KB = 1024
 SIZES = [0, 1, KB, 6 * KB, 8 * KB - 1, 8 * KB, 8 * KB + 1, 399 * KB, 401 * KB, 5 * KB * KB]
@@ -28,6 +31,11 @@ async def gives(value: Any) -> Any:
 @step
 async def fails() -> None:
     raise ValueError("nul \0, lone \ud800")
+
+
+@step(semantics="at_most_once")
+async def once() -> str:
+    return "once"
 
 
 @step(pure=True)
@@ -50,13 +58,17 @@ async def all_kinds(ctx: Context, names: dict[str, int]) -> list[Any]:
         await ctx.step(fails)
     except StepFailed:
         done.append(await ctx.step_if(False, gives, 1))
+    done.append(await ctx.step(once))
     return [*done, *await ctx.parallel(ctx.branch(branch))]
 
 
-async def test_one_run_leaves_the_same_records_in_every_store(tmp_path: Path, postgres_url: str) -> None:
+async def test_one_run_leaves_the_same_records_in_every_store(
+    tmp_path: Path, postgres_url: str, aws: AwsPlace
+) -> None:
     found = []
-    for kind in KINDS:
-        place = Place(kind, tmp_path, url=postgres_url if kind == "postgres" else None)
+    for kind in STORES:
+        url = postgres_url if kind == "postgres" else None
+        place = Place(kind, tmp_path, url=url, opens=aws.store if kind == "dynamodb" else None)
         place.turn_clock()
         executor = place.executor()
         result = await executor.run(all_kinds, run_id="r1", names={"b": 2, "a": 1, "#[]!/": 3})
@@ -73,7 +85,7 @@ async def test_one_run_leaves_the_same_records_in_every_store(tmp_path: Path, po
             )
         )
         await place.close()
-    assert len(found[0][1]) == 7
+    assert len(found[0][1]) == 8
     for other in found[1:]:
         assert other == found[0]
 

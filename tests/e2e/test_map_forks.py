@@ -10,7 +10,9 @@ import pytest
 
 from durable_core import Context, DurableWorkflowExecutor, MapOutputs, step, workflow
 from durable_core.errors import RunFailed
-from tests.stores import Place
+from tests.stores import WITH_DYNAMODB, Place
+
+STORES = WITH_DYNAMODB
 
 
 @dataclass

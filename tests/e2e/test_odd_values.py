@@ -16,7 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from durable_core import Context, DurableWorkflowExecutor, step, workflow
 from durable_core.errors import InputNotSerializable, RunFailed, StepFailed
 from tests.odd_values import ODD_VALUES, identical, values
-from tests.stores import Place, Processes, crash, statuses, verb_of
+from tests.stores import WITH_DYNAMODB_IF_FULL, Place, Processes, crash, statuses, verb_of
+
+STORES = WITH_DYNAMODB_IF_FULL
 
 NAMES = sorted(ODD_VALUES)
 

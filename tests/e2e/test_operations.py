@@ -33,7 +33,9 @@ from durable_core.errors import (
     UsageError,
     WorkflowNotFound,
 )
-from tests.stores import Place, Processes, crash, statuses, verb_of
+from tests.stores import WITH_DYNAMODB_IF_FULL, Place, Processes, crash, statuses, verb_of
+
+STORES = WITH_DYNAMODB_IF_FULL
 
 
 class World:

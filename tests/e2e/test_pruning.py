@@ -41,8 +41,10 @@ from durable_core.records import (
 )
 from durable_core.store import Store
 from tests.leftovers import AMPLE_BLOBS, AMPLE_RECORDS, ample, left_of, noise, put_blob, run_ample
-from tests.stores import Mortal, Place, Processes
+from tests.stores import WITH_DYNAMODB_IF_FULL, Mortal, Place, Processes
 from tests.waiting import full, until
+
+STORES = WITH_DYNAMODB_IF_FULL
 
 DAY_S = 24 * 3600
 

@@ -28,7 +28,9 @@ from durable_core.errors import (
     StepInDoubt,
     StepTimedOut,
 )
-from tests.stores import Place, Processes, crash, statuses, verb_of
+from tests.stores import WITH_DYNAMODB, Place, Processes, crash, statuses, verb_of
+
+STORES = WITH_DYNAMODB
 
 
 class Bank:

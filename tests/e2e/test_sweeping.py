@@ -14,7 +14,9 @@ from durable_core.engine import pruning, sweeping
 from durable_core.errors import CorruptRecord, InvalidId, RunFailed
 from durable_core.records import COMMITTED, STARTED, TOMBSTONE, Event, Segment, StepRecord
 from tests.leftovers import ample, left_of, noise, put_blob, run_ample
-from tests.stores import Place, Processes, crash, verb_of
+from tests.stores import WITH_DYNAMODB_IF_FULL, Place, Processes, crash, verb_of
+
+STORES = WITH_DYNAMODB_IF_FULL
 
 DAY_S = 24 * 3600
 
@@ -54,8 +56,9 @@ async def test_a_tombstone_gets_its_end_a_day_later_and_goes_a_month_after_that(
     clock.turn(30 * DAY_S)
     assert (await executor.sweep()).purged == 0
     clock.turn(2 * DAY_S)
-    assert (await executor.sweep()).purged == 1
-    assert (await left_of(executor, "r1")).header is None
+    purges = place.kind != "dynamodb"  # it removes what has expired by itself, in its own time
+    assert (await executor.sweep()).purged == int(purges)
+    assert ((await left_of(executor, "r1")).header is None) is purges
 
 
 @old_blobs
