@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from durable_core.blobs.filesystem import FilesystemBlobs
 from durable_core.blobs.memory import MemoryBlobs
 from durable_core.blobs.sql import SqlBlobs
+from durable_core.checkpoints.memory import MemoryCheckpoints
+from durable_core.checkpoints.sqlite import SqliteCheckpoints
 from durable_core.errors import StoreNotFound, UsageError
 from durable_core.journal.memory import MemoryJournal
 from durable_core.journal.sqlite import SqliteJournal
@@ -38,11 +40,12 @@ def open_store(url: str, clock: Clock | None = None) -> Store:
     if isinstance(named, PostgresUrl):
         return _postgres_store(named, clock)
     if isinstance(named, MemoryUrl):
-        return Store("memory://", MemoryJournal(clock), MemoryBlobs())
+        return Store("memory://", MemoryJournal(clock), MemoryBlobs(), checkpoints=MemoryCheckpoints())
     if isinstance(named, DynamoUrl):
         raise UsageError("dynamodb stores aren't part of this version", remedy="Use sqlite:///FILE for now")
     journal = _sqlite_journal(named.path, clock)
-    return Store(f"sqlite:///{named.path}", journal, FilesystemBlobs(Path(f"{journal.path}.blobs")))
+    blobs = FilesystemBlobs(Path(f"{journal.path}.blobs"))
+    return Store(f"sqlite:///{named.path}", journal, blobs, checkpoints=SqliteCheckpoints(journal.path))
 
 
 class Made(NamedTuple):
