@@ -102,6 +102,7 @@ def _provision(named: DynamoUrl, dry_run: bool) -> list[str]:
 def _postgres_store(named: PostgresUrl, clock: Clock | None) -> Store:
     """Imported only here: its client is an extra."""
     try:
+        from durable_core.checkpoints.postgres import PostgresCheckpoints
         from durable_core.journal._postgres_pool import Pool
         from durable_core.journal._postgres_server import server_of
         from durable_core.journal.postgres import PostgresJournal
@@ -111,7 +112,9 @@ def _postgres_store(named: PostgresUrl, clock: Clock | None) -> Store:
             remedy="pip install 'durable-core[postgres]'",
         ) from error
     pool = Pool(server_of(named.url))
-    return Store(pool.place, PostgresJournal(pool, clock), SqlBlobs(pool))
+    return Store(
+        pool.place, PostgresJournal(pool, clock), SqlBlobs(pool), checkpoints=PostgresCheckpoints(pool)
+    )
 
 
 def _sqlite_journal(path: str, clock: Clock | None) -> SqliteJournal:

@@ -34,7 +34,9 @@ def nursery() -> Iterator[Nursery]:
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if getattr(request, "param", "sqlite") == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
     return f"sqlite:///{tmp_path / 'agents.db'}"
 
 
@@ -54,6 +56,7 @@ def kept(checkpoints: CheckpointStore) -> list[int]:
     return [place.seq for place in checkpoints.places(SESSION)]
 
 
+@pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
 @pytest.mark.parametrize("retention", [0, 50])
 def test_processes_that_save_at_once_share_a_session_without_gaps(
     retention: int, nursery: Nursery, url: str, checkpointer: Checkpointer, tmp_path: Path

@@ -14,6 +14,7 @@ from durable_core.checkpoints.dynamodb import DynamoCheckpoints
 from durable_core.checkpoints.memory import MemoryCheckpoints
 from durable_core.checkpoints.sqlite import SqliteCheckpoints
 from durable_core.errors import JournalUnavailable, StoreNotFound
+from durable_core.stores import open_store
 from durable_core.testing.checkpoint_contract import SESSION, CheckpointContract, appended, seqs
 from tests.cloud import Cloud
 
@@ -30,6 +31,15 @@ class TestSqliteCheckpoints(CheckpointContract):
         store = SqliteCheckpoints(tmp_path / "runs.db")
         yield store
         store.close()
+
+
+class TestPostgresCheckpoints(CheckpointContract):
+    @pytest.fixture
+    def checkpoints(self, postgres_url: str) -> Iterator[CheckpointStore]:
+        store = open_store(postgres_url)
+        assert store.checkpoints is not None
+        yield store.checkpoints
+        store.checkpoints.close()
 
 
 class TestDynamoCheckpoints(CheckpointContract):

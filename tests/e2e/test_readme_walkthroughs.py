@@ -32,7 +32,8 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    opened = Place(request.param, tmp_path).store()
+    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
+    opened = Place(request.param, tmp_path, url=url).store()
     yield opened
     asyncio.run(opened.close())
 

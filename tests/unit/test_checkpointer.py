@@ -51,14 +51,16 @@ S = "session-1"
 
 @pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    opened = Place(request.param, tmp_path).store()
+    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
+    opened = Place(request.param, tmp_path, url=url).store()
     yield opened
     asyncio.run(opened.close())
 
 
 @pytest.fixture
-def every_store(tmp_path: Path) -> Iterator[list[Store]]:
-    opened = [Place(kind, tmp_path).store() for kind in KINDS]
+def every_store(tmp_path: Path, postgres_url: str) -> Iterator[list[Store]]:
+    urls = {"postgres": postgres_url}
+    opened = [Place(kind, tmp_path, url=urls.get(kind)).store() for kind in KINDS]
     yield opened
     for store in opened:
         asyncio.run(store.close())
