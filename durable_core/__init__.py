@@ -1,5 +1,18 @@
 """Durable batch runs: plain Python steps that survive crashes, and resume from the last committed one."""
 
+from durable_core.checkpointer import (
+    AsyncCheckpointer,
+    Checkpoint,
+    Checkpointer,
+    Difference,
+    Inputs,
+    Pruned,
+    Replay,
+    checkpointed,
+    failed_saves,
+    get_checkpointer,
+    save_checkpoint_if_enabled,
+)
 from durable_core.context import Context
 from durable_core.current import StepInfo, current_step
 from durable_core.engine.executor import DurableWorkflowExecutor
@@ -7,6 +20,7 @@ from durable_core.engine.results import RunResult, RunView, StepView
 from durable_core.errors import (
     AmbiguousStep,
     BranchFailed,
+    CheckpointNotFound,
     CorruptRecord,
     CrashLimitReached,
     DeadlineReached,
@@ -27,6 +41,7 @@ from durable_core.errors import (
     RunNotFinished,
     RunNotFound,
     RunPruned,
+    StateNotSerializable,
     StepFailed,
     StepInDoubt,
     StepMismatch,
@@ -38,23 +53,31 @@ from durable_core.manifest import Jsonl
 from durable_core.map_result import ItemResult, MapOutputs, MapResult
 from durable_core.rate import Rate
 from durable_core.retry import Retry, RetryLater
+from durable_core.settings import CheckpointingConfig, load_config
 from durable_core.step_definition import Done, NotDone, Step, StepOptions, step
 from durable_core.sync_context import SyncContext
 from durable_core.workflow import BoundWorkflow, Workflow, workflow
 
 __all__ = [
     "AmbiguousStep",
+    "AsyncCheckpointer",
     "BoundWorkflow",
     "BranchFailed",
+    "Checkpoint",
+    "CheckpointNotFound",
+    "Checkpointer",
+    "CheckpointingConfig",
     "Context",
     "CorruptRecord",
     "CrashLimitReached",
     "DeadlineReached",
+    "Difference",
     "Done",
     "DurableError",
     "DurableWorkflowExecutor",
     "Fenced",
     "InputNotSerializable",
+    "Inputs",
     "ItemResult",
     "ItemsFailed",
     "JournalUnavailable",
@@ -67,7 +90,9 @@ __all__ = [
     "NotDone",
     "OutputNotSerializable",
     "OutputTooLarge",
+    "Pruned",
     "Rate",
+    "Replay",
     "Retry",
     "RetryLater",
     "RunBusy",
@@ -79,6 +104,7 @@ __all__ = [
     "RunPruned",
     "RunResult",
     "RunView",
+    "StateNotSerializable",
     "Step",
     "StepFailed",
     "StepInDoubt",
@@ -91,8 +117,13 @@ __all__ = [
     "UsageError",
     "Workflow",
     "add_run_context",
+    "checkpointed",
     "configure_logging",
     "current_step",
+    "failed_saves",
+    "get_checkpointer",
+    "load_config",
+    "save_checkpoint_if_enabled",
     "step",
     "workflow",
 ]

@@ -15,6 +15,7 @@ DEFAULT_CAP: Final = 256 * 1024 * 1024
 PLAIN_BELOW: Final = 2048
 
 _ZSTD_LEVEL = 3
+_GZIP_LEVEL = 1  # states of agents: half the time of level 6, for a tenth more bytes
 _GZIP_WBITS = 31
 _UNKNOWN_SIZE = 2**64 - 1
 _REMEDY = "Restore the record from a backup, or run the step anew in a fork of the run"
@@ -120,7 +121,7 @@ def _unzstd(data: bytes, most: int) -> bytes:
 
 def _gzip(raw: bytes) -> bytes:
     # zlib's own gzip header has no time in it, so the same bytes stay the same bytes.
-    compressor = zlib.compressobj(6, zlib.DEFLATED, _GZIP_WBITS)
+    compressor = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WBITS)
     return compressor.compress(raw) + compressor.flush()
 
 

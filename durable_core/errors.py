@@ -102,6 +102,12 @@ class StepNotFound(DurableError):
     code = "STEP_NOT_FOUND"
 
 
+class CheckpointNotFound(DurableError):
+    """The store has no checkpoint of that session, or the session none of that step."""
+
+    code = "CHECKPOINT_NOT_FOUND"
+
+
 class RunInputMismatch(DurableError):
     """The run id is taken by another workflow, or by the same one with other inputs."""
 
@@ -318,6 +324,12 @@ class InputNotSerializable(NotSerializable):
     """An argument of a step or an input of a workflow can't be stored or hashed."""
 
     code = "INPUT_NOT_SERIALIZABLE"
+
+
+class StateNotSerializable(NotSerializable):
+    """The state of a checkpoint can't be stored, or would not come back as it is."""
+
+    code = "STATE_NOT_SERIALIZABLE"
 
 
 class OutputTooLarge(NotSerializable):

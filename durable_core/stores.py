@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from durable_core.blobs.filesystem import FilesystemBlobs
 from durable_core.blobs.memory import MemoryBlobs
 from durable_core.blobs.sql import SqlBlobs
+from durable_core.checkpoints.memory import MemoryCheckpoints
+from durable_core.checkpoints.sqlite import SqliteCheckpoints
 from durable_core.errors import StoreNotFound, UsageError
 from durable_core.journal.memory import MemoryJournal
 from durable_core.journal.sqlite import SqliteJournal
@@ -39,11 +41,12 @@ def open_store(url: str, clock: Clock | None = None) -> Store:
     if isinstance(named, PostgresUrl):
         return _postgres_store(named, clock)
     if isinstance(named, MemoryUrl):
-        return Store("memory://", MemoryJournal(clock), MemoryBlobs())
+        return Store("memory://", MemoryJournal(clock), MemoryBlobs(), checkpoints=MemoryCheckpoints())
     if isinstance(named, DynamoUrl):
         return _dynamo_store(named, clock)
     journal = _sqlite_journal(named.path, clock)
-    return Store(f"sqlite:///{named.path}", journal, FilesystemBlobs(Path(f"{journal.path}.blobs")))
+    blobs = FilesystemBlobs(Path(f"{journal.path}.blobs"))
+    return Store(f"sqlite:///{named.path}", journal, blobs, checkpoints=SqliteCheckpoints(journal.path))
 
 
 class Made(NamedTuple):
@@ -100,6 +103,7 @@ def _provision(named: DynamoUrl, dry_run: bool) -> list[str]:
 def _postgres_store(named: PostgresUrl, clock: Clock | None) -> Store:
     """Imported only here: its client is an extra."""
     try:
+        from durable_core.checkpoints.postgres import PostgresCheckpoints
         from durable_core.journal._postgres_pool import Pool
         from durable_core.journal._postgres_server import server_of
         from durable_core.journal.postgres import PostgresJournal
@@ -109,7 +113,9 @@ def _postgres_store(named: PostgresUrl, clock: Clock | None) -> Store:
             remedy="pip install 'durable-core[postgres]'",
         ) from error
     pool = Pool(server_of(named.url))
-    return Store(pool.place, PostgresJournal(pool, clock), SqlBlobs(pool))
+    return Store(
+        pool.place, PostgresJournal(pool, clock), SqlBlobs(pool), checkpoints=PostgresCheckpoints(pool)
+    )
 
 
 def _dynamo_store(named: DynamoUrl, clock: Clock | None) -> Store:

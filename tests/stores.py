@@ -186,7 +186,8 @@ class Place:
         """A process that uses it, and can die."""
         inner = self.store()
         journal = Mortal(inner.journal)
-        return self.executor(store=Store(inner.url, journal, inner.blobs), **options), journal
+        store = Store(inner.url, journal, inner.blobs, checkpoints=inner.checkpoints)
+        return self.executor(store=store, **options), journal
 
     async def close(self) -> None:
         """Closes what was made."""
@@ -227,10 +228,11 @@ async def crash(
     *,
     at: Callable[..., bool] | None = None,
     after: Callable[..., bool] | None = None,
+    **options: Any,
 ) -> None:
     """Drives a run in a process that dies at a journal call; whoever resumes it then sees a dead owner."""
     processes.next_is_doomed()
-    executor, journal = place.mortal()
+    executor, journal = place.mortal(**options)
     journal.dies_at = at or journal.dies_at
     journal.dies_after = after or journal.dies_after
     with pytest.raises(JournalUnavailable):

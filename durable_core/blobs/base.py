@@ -1,7 +1,8 @@
-"""The contract of a blob store: what holds outputs that are too large for a record.
+"""The contract of a blob store: what holds outputs and states that are too large for a record.
 
 A blob is named by its run, the attempt that wrote it and the hash of its bytes, so that no two writers ever
-share one: it is put first, then the record points to it; it is deleted only after its pointer is gone.
+share one: it is put first, then the record points to it; it is deleted only after its pointer is gone. States
+of agents are named in the same way, by their session and checkpoint.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from durable_core.errors import CorruptRecord, InvalidId, MissingBlob
 
@@ -21,8 +22,12 @@ MAX_BLOB_BYTES: Final = 256 * 1024 * 1024 + 65536
 
 _ID = r"[A-Za-z0-9_:@+=-][A-Za-z0-9._:@+=-]{0,127}"
 _RUN_ID = re.compile(_ID)
-_REF = re.compile(rf"runs/({_ID})/({_ID})-([0-9a-f]{{64}})")
+_REF = re.compile(rf"(?:runs|sessions)/({_ID})/({_ID})-([0-9a-f]{{64}})")
 _HASH_CHARS: Final = 64
+
+Owners = Literal["runs", "sessions"]
+RUNS: Final = "runs"
+SESSIONS: Final = "sessions"
 
 
 class BlobStore(ABC):
@@ -70,12 +75,13 @@ class BlobStore(ABC):
         """
 
     @abstractmethod
-    def refs(self, run_id: str, *, older_than_s: float = 0) -> AsyncIterator[str]:
+    def refs(self, run_id: str, *, older_than_s: float = 0, of: Owners = RUNS) -> AsyncIterator[str]:
         """The refs of a run's blobs, in no particular order; not those of runs with the same prefix.
 
         Args:
-            run_id: Of the run.
+            run_id: Of the run, or of the session.
             older_than_s: Only blobs stored so long ago: a younger one may not have its pointer yet.
+            of: Whose it is the id of.
 
         Raises:
             InvalidId: This is no id of a run.
@@ -83,20 +89,20 @@ class BlobStore(ABC):
 
     @abstractmethod
     def runs(self) -> AsyncIterator[str]:
-        """The ids of the runs that have blobs, each once, in no particular order."""
+        """The ids of the runs that have blobs, each once, in no particular order; no sessions."""
 
     async def close(self) -> None:
         """Give back what the store holds open. Nothing may be called afterwards; closing twice is fine."""
         return
 
 
-def blob_ref(run_id: str, attempt_id: str, stored: bytes) -> str:
-    """The name of a blob: `runs/{run_id}/{attempt_id}-{sha256 of the stored bytes}`.
+def blob_ref(run_id: str, attempt_id: str, stored: bytes, of: Owners = RUNS) -> str:
+    """The name of a blob: `runs/{run_id}/{attempt_id}-{sha256 of the stored bytes}`; `sessions/…` of states.
 
     Raises:
         InvalidId: One of the ids has characters that it mustn't have.
     """
-    ref = f"runs/{run_id}/{attempt_id}-{sha256(stored).hexdigest()}"
+    ref = f"{of}/{run_id}/{attempt_id}-{sha256(stored).hexdigest()}"
     check_ref(ref)
     return ref
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from durable_core.blobs.base import (
     MAX_BLOB_BYTES,
+    RUNS,
     BlobStore,
     check_bytes,
     check_ref,
@@ -26,6 +27,8 @@ from durable_core.errors import DurableError, JournalUnavailable, StoreMisconfig
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
+
+    from durable_core.blobs.base import Owners
 
 _TEMPORARY = ".put-"
 _STALE_S = 24 * 3600
@@ -66,10 +69,10 @@ class FilesystemBlobs(BlobStore):
         path = self._path(ref)
         await asyncio.to_thread(self._delete, path)
 
-    async def refs(self, run_id: str, *, older_than_s: float = 0) -> AsyncIterator[str]:
+    async def refs(self, run_id: str, *, older_than_s: float = 0, of: Owners = RUNS) -> AsyncIterator[str]:
         """The refs of a run's blobs."""
         check_run_id(run_id)
-        for ref in await asyncio.to_thread(self._refs, run_id, older_than_s):
+        for ref in await asyncio.to_thread(self._refs, run_id, older_than_s, of):
             yield ref
 
     async def runs(self) -> AsyncIterator[str]:
@@ -126,14 +129,14 @@ class FilesystemBlobs(BlobStore):
             with suppress(FileNotFoundError):
                 _sync_folder(path.parent if path.parent.exists() else path.parent.parent)
 
-    def _refs(self, run_id: str, older_than_s: float) -> list[str]:
-        folder = self.folder / "runs" / run_id
+    def _refs(self, run_id: str, older_than_s: float, of: Owners = RUNS) -> list[str]:
+        folder = self.folder / of / run_id
         latest_s = time.time() - older_than_s
         found = []
         with self._explained(folder), suppress(FileNotFoundError):
             self._stay_inside(folder)
             for entry in folder.iterdir():
-                ref = f"runs/{run_id}/{entry.name}"
+                ref = f"{of}/{run_id}/{entry.name}"
                 with suppress(FileNotFoundError):  # deleted meanwhile
                     if is_ref(ref) and entry.stat().st_mtime <= latest_s:
                         found.append(ref)
@@ -142,7 +145,7 @@ class FilesystemBlobs(BlobStore):
         return found
 
     def _run_ids(self) -> list[str]:
-        folder = self.folder / "runs"
+        folder = self.folder / RUNS
         with self._explained(folder), suppress(FileNotFoundError):
             return [entry.name for entry in folder.iterdir() if is_run_id(entry.name) and entry.is_dir()]
         return []

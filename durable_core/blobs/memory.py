@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from durable_core.blobs.base import (
     MAX_BLOB_BYTES,
+    RUNS,
     BlobStore,
     check_bytes,
     check_ref,
@@ -17,6 +18,8 @@ from durable_core.blobs.base import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+
+    from durable_core.blobs.base import Owners
 
 
 class MemoryBlobs(BlobStore):
@@ -57,15 +60,15 @@ class MemoryBlobs(BlobStore):
         check_ref(ref)
         self.held.pop(ref, None)
 
-    async def refs(self, run_id: str, *, older_than_s: float = 0) -> AsyncIterator[str]:
+    async def refs(self, run_id: str, *, older_than_s: float = 0, of: Owners = RUNS) -> AsyncIterator[str]:
         """The refs of a run's blobs."""
         check_run_id(run_id)
         latest_s = self._now_s() - older_than_s
         for ref, (_, stored_s) in list(self.held.items()):
-            if ref.startswith(f"runs/{run_id}/") and stored_s <= latest_s:
+            if ref.startswith(f"{of}/{run_id}/") and stored_s <= latest_s:
                 yield ref
 
     async def runs(self) -> AsyncIterator[str]:
         """The ids of the runs that have blobs."""
-        for run_id in {ref.split("/")[1] for ref in self.held}:
+        for run_id in {ref.split("/")[1] for ref in self.held if ref.startswith(f"{RUNS}/")}:
             yield run_id

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.aws.failures import ConditionRefused, NotThere
 from durable_core.blobs.base import (
+    RUNS,
     BlobStore,
     check_bytes,
     check_ref,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from durable_core.aws.transport import Transport
+    from durable_core.blobs.base import Owners
 
 _TRIES: Final = 6
 _PAUSE_S: Final = 0.1
@@ -104,10 +106,10 @@ class S3Blobs(BlobStore):
         """Remove a blob."""
         await self._transport.call("s3", "delete_object", self._object(ref))
 
-    async def refs(self, run_id: str, *, older_than_s: float = 0) -> AsyncIterator[str]:
+    async def refs(self, run_id: str, *, older_than_s: float = 0, of: Owners = RUNS) -> AsyncIterator[str]:
         """The refs of a run's blobs; their age is told by the clock of S3."""
         check_run_id(run_id)
-        async for page in self._pages(f"runs/{run_id}/"):
+        async for page in self._pages(f"{of}/{run_id}/"):
             now = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])
             for one in page.get("Contents", ()):
                 ref = one["Key"].removeprefix(self.prefix)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from durable_core.blobs.base import (
     MAX_BLOB_BYTES,
+    RUNS,
     BlobStore,
     check_bytes,
     check_ref,
@@ -22,6 +23,8 @@ from durable_core.blobs.base import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Sequence
     from contextlib import AbstractAsyncContextManager
+
+    from durable_core.blobs.base import Owners
 
 PART_BYTES: Final = 1024 * 1024
 _PARTS_AT_ONCE: Final = 4
@@ -45,9 +48,11 @@ _REFS: Final = (
 # From one run's refs to the next one's, without reading those in between.
 _RUNS: Final = (
     "WITH RECURSIVE run (id) AS ("
-    "(SELECT split_part(ref, '/', 2) FROM durable.blobs WHERE ref > %s ORDER BY ref LIMIT 1)"
+    "(SELECT split_part(ref, '/', 2) FROM durable.blobs"
+    " WHERE ref > %s AND ref < 'runs0' ORDER BY ref LIMIT 1)"
     " UNION ALL SELECT (SELECT split_part(ref, '/', 2) FROM durable.blobs"
-    " WHERE ref > 'runs/' || run.id || '0' ORDER BY ref LIMIT 1) FROM run WHERE run.id IS NOT NULL)"
+    " WHERE ref > 'runs/' || run.id || '0' AND ref < 'runs0' ORDER BY ref LIMIT 1)"
+    " FROM run WHERE run.id IS NOT NULL)"
     " SELECT id FROM run WHERE id IS NOT NULL LIMIT %s"
 )
 
@@ -161,10 +166,10 @@ class SqlBlobs(BlobStore):
         check_ref(ref)
         await self._database.run(_DELETE, (ref,))
 
-    async def refs(self, run_id: str, *, older_than_s: float = 0) -> AsyncIterator[str]:
+    async def refs(self, run_id: str, *, older_than_s: float = 0, of: Owners = RUNS) -> AsyncIterator[str]:
         """The refs of a run's blobs, by their name."""
         check_run_id(run_id)
-        after, end = f"runs/{run_id}/", f"runs/{run_id}0"  # 0 comes after /
+        after, end = f"{of}/{run_id}/", f"{of}/{run_id}0"  # 0 comes after /
         while True:
             values = (after, end, older_than_s, _REFS_AT_ONCE)
             page = (await self._database.run(_REFS, values)).rows

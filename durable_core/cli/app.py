@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from durable_core.cli import looking, making, outcome, output, pruning, running
+from durable_core.cli import checkpoints, looking, making, outcome, output, pruning, running
 from durable_core.errors import DurableError, UsageError
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ app.command("list")(looking.list_runs)
 app.command("show")(looking.show)
 app.command("prune")(pruning.prune)
 app.command("init")(making.init)
+app.add_typer(checkpoints.checkpoint_app, name="checkpoint")
+app.add_typer(checkpoints.workflow_app, name="workflow")
 
 
 def execute(args: Sequence[str]) -> int:

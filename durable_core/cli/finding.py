@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from durable_core.errors import (
+    CheckpointNotFound,
     DurableError,
     InvalidId,
     RunNotFound,
@@ -25,6 +26,7 @@ from durable_core.stores import open_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from durable_core.checkpoints.base import CheckpointStore
     from durable_core.journal.base import Journal
     from durable_core.store import Store
 
@@ -94,6 +96,58 @@ def complete_step_id(known: Sequence[str], given: str, run_id: str) -> str:
         run_id=run_id,
         step_id=given,
         remedy=_near(given, known) or "See its steps with `durable show`",
+    )
+
+
+def complete_session_id(kept: CheckpointStore, given: str, url: str) -> str:
+    """The one session of which something is kept that is named so, or begins so.
+
+    Args:
+        kept: Opened.
+        given: The id, or its beginning.
+        url: Of the store, for the message.
+
+    Raises:
+        UsageError: Several begin so.
+        CheckpointNotFound: None does.
+    """
+    if given and kept.stats(given).checkpoints:
+        return given
+    found = kept.sessions(after=given, limit=_CANDIDATES + 1) if given else ()
+    found = [name for name in found if name.startswith(given)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise _ambiguous("sessions", given, found)
+    near = _near(given, kept.sessions(limit=_LOOKED_THROUGH))
+    raise CheckpointNotFound(
+        f"there is no checkpoint of session {given!r:.150} in {url}, nor of one that begins so",
+        remedy=near
+        or "See which sessions there are with `durable checkpoint list`, and check the store's URL",
+    )
+
+
+def complete_checkpoint_step(kept: CheckpointStore, session_id: str, given: str) -> str:
+    """The one step of a session's checkpoints that is named so, or begins so.
+
+    Raises:
+        UsageError: Several begin so.
+        CheckpointNotFound: None does.
+    """
+    known: dict[str, None] = {}
+    before = None
+    while page := kept.page(session_id, before=before, limit=_LOOKED_THROUGH):
+        known.update((str(record.step_id), None) for record in page)
+        before = page[-1].seq
+    found = [given] if given in known else [name for name in known if given and name.startswith(given)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise _ambiguous("steps", given, found)
+    raise CheckpointNotFound(
+        f"session {session_id!r} has no checkpoint of that step, nor of one that begins so",
+        step_id=given,
+        remedy=_near(given, known) or f"See its steps with `durable checkpoint list {session_id}`",
     )
 
 

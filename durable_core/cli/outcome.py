@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from durable_core.cli import output
 from durable_core.cli.jsonable import as_document
 from durable_core.errors import (
+    CheckpointNotFound,
     CorruptRecord,
     DeadlineReached,
     DurableError,
@@ -104,6 +105,7 @@ _CODES: Final[tuple[tuple[type[DurableError], int], ...]] = (
     (Defect, DEFECT),
     (RunNotFound, NOT_FOUND),
     (StepNotFound, NOT_FOUND),
+    (CheckpointNotFound, NOT_FOUND),
     (StoreNotFound, NOT_FOUND),
     (RunBusy, BUSY),
     (RunPruned, BUSY),

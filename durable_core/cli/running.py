@@ -27,6 +27,7 @@ from durable_core.engine.failure import escaped_steps
 from durable_core.errors import RunFailed
 from durable_core.identity import check_id, new_run_id
 from durable_core.records import COMPLETED
+from durable_core.settings import load_config
 from durable_core.workflow import BoundWorkflow
 
 if TYPE_CHECKING:
@@ -55,6 +56,14 @@ def run(
         str | None,
         typer.Option("--run-id", metavar="ID", help="Starting the same id again is harmless."),
     ] = None,
+    session_id: Annotated[
+        str | None,
+        typer.Option(
+            "--session",
+            metavar="ID",
+            help="Of its agents' checkpoints, if durable.toml enables them.",
+        ),
+    ] = None,
     store: StoreUrl = None,
     wait: Wait = False,
     as_json: AsJson = False,
@@ -74,7 +83,11 @@ def run(
     chosen = run_id if run_id is not None else _new_id(workflow.name)
     again = _resume_command(chosen, [target.rpartition(":")[0]], store)
     errand = _Errand(chosen, again, verbose, is_new=True)
-    _finish(_driven(opened, lambda executor: executor.run(bound, run_id=chosen, wait=wait), errand), as_json)
+
+    def driving(executor: DurableWorkflowExecutor) -> Awaitable[RunResult[Any]]:
+        return executor.run(bound, run_id=chosen, session_id=session_id, wait=wait)
+
+    _finish(_driven(opened, driving, errand), as_json)
 
 
 def resume(
@@ -165,7 +178,7 @@ def _driven(store: Store, driving: Driving, errand: _Errand) -> RunResult[Any]:
 async def _drive(
     store: Store, driving: Driving, run_id: str, tell: Callable[[str], None] | None
 ) -> RunResult[Any]:
-    async with DurableWorkflowExecutor(store) as executor:
+    async with DurableWorkflowExecutor(store, checkpointing=load_config()) as executor:
         teller = asyncio.create_task(keep_telling(store.journal, run_id, tell)) if tell is not None else None
         try:
             with _saying_that_it_stops():

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
+    from durable_core.checkpointer import Checkpointer
     from durable_core.clock import Clock
     from durable_core.engine.asking import R
     from durable_core.engine.lease import HeldLease, Renewals
@@ -52,6 +53,7 @@ class Tools:
         lease_ms: How long a lease lasts from each renewal.
         run_crash_limit: Takeovers in a row from owners that finished nothing before a run is failed.
         grace_s: How long a way out waits for `def` bodies before it leaves the lease to run out.
+        checkpointer: Saves checkpoints of runs that belong to a session; None when none are wanted.
     """
 
     journal: Journal
@@ -63,6 +65,7 @@ class Tools:
     lease_ms: int
     grace_s: float
     run_crash_limit: int
+    checkpointer: Checkpointer | None = None
 
     @property
     def log(self) -> FilteringBoundLogger:

@@ -22,7 +22,7 @@ from durable_core.engine.branches import is_join
 from durable_core.engine.drive import Drive, poison
 from durable_core.engine.failure import as_json, described, escaped_steps
 from durable_core.engine.lease import HeldLease
-from durable_core.engine.steps import Steps
+from durable_core.engine.sessions import completed, steps_of
 from durable_core.errors import (
     CorruptRecord,
     DurableError,
@@ -144,7 +144,7 @@ async def _load(current: Drive) -> None:
 
 async def _run_workflow(current: Drive, workflow: Workflow[..., Any], inputs: Mapping[str, object]) -> Any:
     """Runs the workflow in a task of its own, and waits until every step it started is at a boundary."""
-    engine, loop = Steps(current), asyncio.get_running_loop()
+    engine, loop = steps_of(current), asyncio.get_running_loop()
     if workflow.is_async:
         called = workflow.fn(Context(engine, Scope()), **inputs)
     else:
@@ -169,6 +169,7 @@ async def _run_workflow(current: Drive, workflow: Workflow[..., Any], inputs: Ma
     if not isinstance(current.stopped, WorkflowOver):
         raise poison(current.stopped or RunInterrupted("the run was interrupted")) from failure
     if failure is None:
+        await completed(engine, task.result(), workflow.adapter)
         return task.result()
     if isinstance(failure, Exception):
         raise await _fail(current, failure) from failure

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from durable_core.records import RunHeader
+    from durable_core.settings import CheckpointingConfig
     from durable_core.workflow import BoundWorkflow, Workflow
 
 R = TypeVar("R")
@@ -48,15 +49,14 @@ class DurableWorkflowExecutor(Housekeeping):
         run_crash_limit: Takeovers in a row from owners that finished nothing before a run is failed.
         grace_s: Seconds that a way out waits for `def` bodies.
         output_cap_bytes: The most raw bytes that a value may have.
+        checkpointing: For runs with a `session_id`: whether and when checkpoints of their agents are saved.
         clock: The source of time. Without one it is the machine's, and for leases the store's if it has one.
 
     Raises:
         UsageError: The arguments name no store, contradict each other, or are out of range.
 
     Example:
-        executor = DurableWorkflowExecutor(db_path="runs.db")
-        result = await executor.run(quarterly_report, task="Q3")
-        result = await executor.run(quarterly_report, task="Q3", resume_run_id=result.run_id)
+        result = await DurableWorkflowExecutor(db_path="runs.db").run(quarterly_report, task="Q3")
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class DurableWorkflowExecutor(Housekeeping):
         run_crash_limit: int = DEFAULT_RUN_CRASH_LIMIT,
         grace_s: float = DEFAULT_GRACE_S,
         output_cap_bytes: int = DEFAULT_CAP,
+        checkpointing: CheckpointingConfig | None = None,
         clock: Clock | None = None,
     ) -> None:
         check_settings(lease_s, run_crash_limit, grace_s, output_cap_bytes)
@@ -86,6 +87,7 @@ class DurableWorkflowExecutor(Housekeeping):
             run_crash_limit=run_crash_limit,
             grace_s=grace_s,
             output_cap_bytes=output_cap_bytes,
+            checkpointing=checkpointing,
         )
 
     # ---- Running ----
@@ -373,8 +375,7 @@ class DurableWorkflowExecutor(Housekeeping):
 
     async def close(self) -> None:
         """Gives connections and threads back; the executor can be used again."""
-        await self.store.journal.close()
-        await self.store.blobs.close()
+        await self.store.close()
 
     async def __aenter__(self) -> Self:
         """Opens the store."""
@@ -389,9 +390,8 @@ class DurableWorkflowExecutor(Housekeeping):
         return await admission.header_of(self._tools, run_id, self.store.url)
 
     def _run_id(self, workflow: Workflow[..., Any], chosen: str | None) -> str:
-        if chosen is not None:
-            return check_id(chosen, "run id")
-        return new_run_id(workflow.name, rfc3339(self._tools.clock.now_ms()))
+        made = new_run_id(workflow.name, rfc3339(self._tools.clock.now_ms()))
+        return check_id(chosen, "run id") if chosen is not None else made
 
     def _how(self, *, wait: bool, on_change: str, deadline: datetime | timedelta | None) -> How:
         if on_change not in get_args(OnChange):

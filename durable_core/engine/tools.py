@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from durable_core.arguments import check_count, check_number
+from durable_core.checkpointer import Checkpointer
 from durable_core.engine.drive import Tools
 from durable_core.engine.lease import Renewals
 from durable_core.engine.outputs import StoredOutcomes
@@ -13,6 +14,7 @@ from durable_core.engine.values import Values
 
 if TYPE_CHECKING:
     from durable_core.clock import Clock
+    from durable_core.settings import CheckpointingConfig
     from durable_core.store import Store
 
 _LONGEST_LEASE_S = 7 * 24 * 3600
@@ -38,6 +40,7 @@ def tools_of(
     run_crash_limit: int,
     grace_s: float,
     output_cap_bytes: int,
+    checkpointing: CheckpointingConfig | None = None,
     renewals: Renewals | None = None,
 ) -> Tools:
     """The tools of an executor; its settings are checked.
@@ -46,6 +49,7 @@ def tools_of(
         store: Where its runs are.
         clock: The source of time.
         lease_s, run_crash_limit, grace_s, output_cap_bytes: As of the executor.
+        checkpointing: Whether, and when, checkpoints of agents are saved.
         renewals: What keeps leases; a thread of its own when None.
     """
     values = Values(store.blobs, store.inline_max_bytes, output_cap_bytes)
@@ -59,4 +63,9 @@ def tools_of(
         lease_ms=max(1, round(lease_s * 1000)),
         grace_s=grace_s,
         run_crash_limit=run_crash_limit,
+        checkpointer=(
+            Checkpointer(checkpointing, store, clock=clock)
+            if checkpointing is not None and checkpointing.enabled
+            else None
+        ),
     )

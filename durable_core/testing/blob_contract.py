@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from durable_core.blobs.base import BlobStore, blob_ref
+from durable_core.blobs.base import SESSIONS, BlobStore, blob_ref
 from durable_core.errors import CorruptRecord, InvalidId, MissingBlob
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ BAD_REFS = (
     f"runs/run-1/.a-{'0' * 64}",
     f"runs/run-1\0/a-{'0' * 64}",
     f"/runs/run-1/a-{'0' * 64}",
+    f"others/run-1/a-{'0' * 64}",
+    f"sessions/../a-{'0' * 64}",
     f"tenant-b/runs/run-1/a-{'0' * 64}",
 )
 
@@ -192,6 +194,26 @@ class BlobContract:
             runner.run(blobs.delete(ref))
         runner.run(blobs.delete(put["run-10"][0]))
         assert runner.run(listed()) == sorted(set(ids) - {"run-1"})
+
+    def test_blobs_of_a_session_are_not_those_of_a_run_of_that_name(
+        self, runner: asyncio.Runner, blobs: BlobStore
+    ) -> None:
+        """Who sweeps after runs never meets them."""
+        of_session = blob_ref(RUN, "attempt", b"state", SESSIONS)
+        runner.run(blobs.put(of_session, b"state"))
+
+        async def listed() -> tuple[list[str], list[str]]:
+            sessions = [ref async for ref in blobs.refs(RUN, of=SESSIONS)]
+            return sessions, [run_id async for run_id in blobs.runs()]
+
+        assert runner.run(listed()) == ([of_session], [])
+        assert _refs(runner, blobs) == set()
+        of_run = _put(runner, blobs, b"output")
+        assert _refs(runner, blobs) == {of_run}
+        assert runner.run(listed()) == ([of_session], [RUN])
+        assert blobs.read(of_session) == b"state"
+        runner.run(blobs.delete(of_session))
+        assert runner.run(listed()) == ([], [RUN])
 
     @pytest.mark.parametrize("ref", BAD_REFS)
     def test_a_name_that_is_no_ref_is_refused_by_every_verb(

@@ -12,7 +12,7 @@ import pytest
 
 from durable_core import DurableWorkflowExecutor
 from durable_core.records import Segment
-from scripts.bench import floor, journals, map_floor, report, steps
+from scripts.bench import checkpoints, floor, journals, map_floor, report, states, steps
 from scripts.bench import map as bench_map
 from scripts.bench.report import Figure, Spread, spread
 
@@ -247,4 +247,26 @@ def test_the_benchmark_of_maps_prints_every_figure_beside_its_target(
     for size, linger_ms in bench_map.SHAPES:
         units = figures[f"{size} B, linger {linger_ms} ms: write units per item"]["value"]
         assert size / 1024 * 0.7 < units["median"] <= size // 1024 + 2
+
+
+# ---- Checkpoints ----
+
+FEW = checkpoints.Scale(pairs=2, saves={1_000: 6, 10_000: 3})
+
+
+@pytest.mark.parametrize("size_bytes", [1_000, 10_000, 1_000_000])
+def test_a_benchmarked_state_has_the_size_that_it_is_named_for(size_bytes: int) -> None:
+    made = states.state(size_bytes)
+    assert 0.95 < len(json.dumps(made)) / size_bytes < 1.1
+    assert states.state(size_bytes) == made
+
+
+def test_the_benchmark_of_checkpoints_prints_rates_and_bytes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    checkpoints.main(["--no-peer", "--json", "--folder", str(tmp_path)], FEW)
+    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)["figures"]}
+    assert found["1 KB: ours, saves per s"]["value"]["readings"] == 2
+    assert found["1 KB: ours, bytes per save"]["value"]["median"] > 1_000
+    assert found["10 KB: ours, bytes per save"]["value"]["median"] > 5_000
     assert list(tmp_path.iterdir()) == []

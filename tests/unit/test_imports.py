@@ -22,9 +22,18 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "control_flow", "records", "clock", "arguments"),
     ("identity", "codec", "envelope", "retry", "annotations", "settings", "current", "log", "forking"),
     ("outcomes", "item_table", "map_reference", "map_result", "manifest", "rate"),
-    ("journal.base", "blobs.base", "journal.schema", "store"),
+    (
+        "journal.base",
+        "blobs.base",
+        "journal.schema",
+        "checkpoints.base",
+        "checkpoints.checkpoint",
+        "checkpoints.replaying",
+        "checkpoints.spilled",
+        "store",
+    ),
     ("aws.failures", "aws.transport", "aws.table", "aws.provision"),
-    ("journal", "blobs"),
+    ("journal", "blobs", "checkpoints"),
     ("step_definition", "scope", "workflow", "map_options", "context", "sync_context", "checkpointer"),
     ("engine",),
     ("stores",),
@@ -34,8 +43,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 STORES = LAYERS.index(("stores",))
 ROOT_INIT = LAYERS.index(("",))
 
-# The executor opens a store from its URL: the one import that points up, and only when it is called.
-ALLOWED_UPWARDS = {("engine.executor", "stores")}
+# Executor and checkpointer open a store from its URL: the imports that point up, and only when called.
+ALLOWED_UPWARDS = {("engine.executor", "stores"), ("checkpointer_blocking", "stores")}
 
 # Third-party modules that only some modules may import: who doesn't use that store need not install it.
 AWS_CLIENTS = ("boto3", "botocore", "aioboto3", "aiobotocore", "aiohttp")
@@ -58,6 +67,8 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
 }
 # These files belong to one store without being named for it.
 FAMILIES = {"items": "dynamodb", "conditions": "dynamodb"}
+# These belong to none.
+STORELESS = ("base", "schema", "checkpoint", "replaying", "spilled")
 
 CHEAP = {
     "durable_core",
@@ -122,13 +133,13 @@ def layer_of(module: str) -> int | None:
     return max(ranked)[1] if ranked else None
 
 
-def family_of(module: str) -> tuple[str, str] | None:
-    """The store a module belongs to: ('journal', 'sqlite') for journal.sqlite and journal._sqlite_writer."""
+def family_of(module: str) -> str | None:
+    """The store a module belongs to: 'sqlite' for journal._sqlite_writer and for checkpoints.sqlite."""
     folder, _, rest = module.partition(".")
-    if folder not in ("journal", "blobs") or not rest or rest.split(".")[0] in ("base", "schema"):
+    if folder not in ("journal", "blobs", "checkpoints") or not rest or rest.split(".")[0] in STORELESS:
         return None
     name = rest.split(".")[0].lstrip("_").split("_")[0]
-    return folder, FAMILIES.get(name, name)
+    return FAMILIES.get(name, name)
 
 
 def complaint(module: str, wanted: Import, known: dict[str, Path], package: str) -> str | None:
@@ -233,6 +244,7 @@ def test_the_package_imports_without_clients_and_terminal_libraries() -> None:
 CAUGHT = (
     "AmbiguousStep",
     "BranchFailed",
+    "CheckpointNotFound",
     "CorruptRecord",
     "CrashLimitReached",
     "DeadlineReached",
@@ -250,6 +262,7 @@ CAUGHT = (
     "RunNotFinished",
     "RunNotFound",
     "RunPruned",
+    "StateNotSerializable",
     "StepFailed",
     "StepInDoubt",
     "StepMismatch",
@@ -295,6 +308,11 @@ OPEN_LATER = "def open():\n    from durable_core.stores import open_store\n"
         ("identity.py", "import typer\n", "imports typer, which belongs to cli"),
         ("journal/base.py", "from durable_core.journal.sqlite import SqliteJournal\n", "concrete store"),
         ("journal/memory.py", "def f():\n    import durable_core.journal.sqlite\n", "concrete store"),
+        (
+            "checkpoints/sqlite.py",
+            "from durable_core.journal.memory import MemoryJournal\n",
+            "concrete store",
+        ),
         ("journal/memory.py", UP, "imports upwards, engine.driver"),
         ("journal/memory.py", "import psycopg\n", "imports psycopg, which belongs to journal.postgres"),
         ("journal/dynamodb.py", "import boto3\n", "only inside functions"),
@@ -327,6 +345,7 @@ def test_an_import_that_points_the_wrong_way_is_found(
             "from durable_core.journal import base\nfrom durable_core.errors import Fenced\n",
         ),
         ("journal/_sqlite_writer.py", "from durable_core.journal.sqlite import connect\n"),
+        ("checkpoints/sqlite.py", "from durable_core.journal.sqlite import connect\n"),
         ("journal/_conditions.py", "def f():\n    import botocore.exceptions\n"),
         ("journal/postgres.py", "import psycopg\n"),
         ("stores.py", "def open_store():\n    from durable_core.journal.sqlite import SqliteJournal\n"),

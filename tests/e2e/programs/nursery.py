@@ -24,9 +24,8 @@ from tests.waiting import LIMIT_S, until
 
 ROOT = Path(__file__).parents[3]
 PROGRAMS = (
-    "batching", "chain", "deadly", "forking", "held", "limited", "looking", "orderless", "parting", "pruning",
-    "racing",
-    "resuming", "saving", "sharing", "stopped",
+    "batching", "chain", "deadly", "forgetting", "forking", "held", "inheriting", "limited", "looking",
+    "orderless", "parting", "pruning", "racing", "resuming", "saving", "sharing", "snapshots", "stopped",
 )  # fmt: skip
 
 

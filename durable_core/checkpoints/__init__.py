@@ -1,0 +1,1 @@
+"""Where checkpoints of agents are kept: the contract in `base`, one module per store."""
