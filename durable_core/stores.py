@@ -122,11 +122,17 @@ def _dynamo_store(named: DynamoUrl, clock: Clock | None) -> Store:
     """Table and bucket behind one transport."""
     from durable_core.aws.transport import open_transport
     from durable_core.blobs.s3 import S3Blobs
+    from durable_core.checkpoints.dynamodb import DynamoCheckpoints
     from durable_core.journal.dynamodb import DynamoJournal
 
     transport = open_transport(region=named.region, endpoint=named.endpoint)
-    journal = DynamoJournal(transport, named.table, clock=clock)
-    return Store(named.url, journal, S3Blobs(transport, named.bucket, named.prefix), named.inline_max_bytes)
+    return Store(
+        named.url,
+        DynamoJournal(transport, named.table, clock=clock),
+        S3Blobs(transport, named.bucket, named.prefix),
+        named.inline_max_bytes,
+        DynamoCheckpoints(transport, named.table),
+    )
 
 
 def _sqlite_journal(path: str, clock: Clock | None) -> SqliteJournal:

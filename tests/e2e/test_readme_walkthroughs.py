@@ -17,8 +17,9 @@ import pytest
 from durable_core.cli.app import execute
 from durable_core.store import Store
 from durable_core.stores import open_store
+from tests.cloud import Cloud
 from tests.e2e.programs.nursery import ROOT
-from tests.stores import KINDS, Place
+from tests.stores import WITH_DYNAMODB, Place
 
 URL = '"sqlite:///agents.db"'
 
@@ -30,10 +31,14 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL)
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=WITH_DYNAMODB)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
-    opened = Place(request.param, tmp_path, url=url).store()
+    if request.param == "dynamodb":
+        cloud: Cloud = request.getfixturevalue("cloud")
+        opened = open_store(cloud.url(cloud.new_table(), cloud.shared_bucket))
+    else:
+        url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
+        opened = Place(request.param, tmp_path, url=url).store()
     yield opened
     asyncio.run(opened.close())
 
