@@ -40,7 +40,9 @@ RUNS = {
     "score_all": ({"names": ["a", "bc"]}, 27),
 }
 # Commands that need what isn't here; what is in the scripts is run by `scripts/test.sh` and by hand.
-NOT_RUN = ("scripts/", "durable init --store 'dynamodb://", "sqlite3 ")
+NOT_RUN = ("scripts/", "durable init --store 'dynamodb://", "sqlite3 ", "pip install", "export ")
+# Its blocks run on every store in tests/e2e/test_readme_walkthroughs.py.
+AGENTS = re.compile(r"^## Agents: .*?(?=^## )", re.M | re.S)
 
 
 class Block(NamedTuple):
@@ -57,7 +59,9 @@ class Block(NamedTuple):
 
 BLOCKS = [
     Block(*found)
-    for found in re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.M | re.S)
+    for found in re.findall(
+        r"^```(\w*)\n(.*?)^```$", AGENTS.sub("", (ROOT / "README.md").read_text("utf-8")), re.M | re.S
+    )
 ]
 PROGRAMS = [block for block in BLOCKS if block.language == "python"]
 COMMANDS = [
