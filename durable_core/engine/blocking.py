@@ -56,6 +56,10 @@ class BlockingExecutor:
         """The output of a step."""
         return run_here(step.output(), "output")
 
+    def signal(self, run_id: str, name: str, payload: object = None, **options: Any) -> str:
+        """As the executor's."""
+        return self._call("signal", run_id, name, payload, **options)
+
     def cancel(self, run_id: str) -> RunView:
         """Cancels a run."""
         return run_here(self._executor.cancel(run_id), "cancel")

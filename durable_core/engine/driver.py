@@ -1,6 +1,7 @@
 """Driving a run that was acquired: from its records to every way out.
 
 workflow returns                   COMPLETED
+every live branch waits            SUSPENDED, for those who drive runs so; nothing of it is in flight
 an exception leaves it             FAILED, with the ids of the failed steps it came from
 a step is in doubt                 FAILED, whatever the workflow catches: a person has to decide
 SIGTERM, SIGINT, cancellation      released as PENDING; steps in flight are marked interrupted
@@ -23,6 +24,7 @@ from durable_core.engine.drive import Drive, poison
 from durable_core.engine.failure import as_json, described, escaped_steps
 from durable_core.engine.lease import HeldLease
 from durable_core.engine.steps import Steps
+from durable_core.engine.suspension import Suspension
 from durable_core.errors import (
     CorruptRecord,
     DurableError,
@@ -32,6 +34,7 @@ from durable_core.errors import (
     RunCrashLimitReached,
     RunFailed,
     RunInterrupted,
+    RunSuspended,
     StepInDoubt,
     StepMismatch,
     WorkflowOver,
@@ -58,6 +61,7 @@ async def drive(
     workflow: Workflow[..., Any],
     *,
     keeps_changed: bool = False,
+    suspends: bool = False,
     deadline: Deadline | None = None,
 ) -> tuple[RunHeader, Any]:
     """Drives an acquired run to a way out.
@@ -67,10 +71,11 @@ async def drive(
         admitted: The run, as acquired.
         workflow: To be called with a context and the recorded inputs.
         keeps_changed: Recorded outputs are used although their inputs have changed.
+        suspends: Whether the run is left when everybody in it waits.
         deadline: When the run has to be left.
 
     Returns:
-        The header as it ended, and the output.
+        The header as it ended, or as it was suspended, and the output.
 
     Raises:
         RunFailed: With the cause chained.
@@ -80,6 +85,7 @@ async def drive(
     header = admitted.header
     current = _begun(tools, admitted)
     current.keeps_changed = keeps_changed
+    current.suspension = Suspension(current, suspends=suspends)
     tools.renewals.keep(current.held)
     token = here.set(RunInfo(header.run_id, header.fence))
     outcomes = reading.set(tools.outcomes)
@@ -96,12 +102,18 @@ async def drive(
         return await _complete(current, workflow, output)
     except RunFailed:
         raise
+    except RunSuspended:
+        if current.suspension.header is None:
+            raise
+        current.log.info("run_suspended", due_at_ms=current.suspension.header.due_at_ms)
+        return current.suspension.header, None
     except BaseException as error:  # whatever it is, also a fault of ours: the run is left to the next owner
         await _release(current, error)
         raise
     finally:
         if deadline is not None:
             deadline.forget()
+        await current.suspension.end()
         here.reset(token)
         reading.reset(outcomes)
         tools.renewals.drop(current.held)
@@ -210,7 +222,7 @@ async def _complete(current: Drive, workflow: Workflow[..., Any], output: object
         counts=_counts(current),
     )
     header = await _leave(current, departure)
-    current.log.info("run_completed", counts=_counted(current))
+    current.log.info("run_completed", counts=current.counted())
     unasked = [record.step_id for record in current.records.values() if current.owns(record)]
     if unasked:
         current.log.warning("recorded_steps_not_asked_for", step_ids=unasked[:20], count=len(unasked))
@@ -282,8 +294,4 @@ async def _leave(current: Drive, departure: Departure) -> RunHeader:
 
 
 def _counts(current: Drive) -> str:
-    return as_json(_counted(current))
-
-
-def _counted(current: Drive) -> dict[str, int]:
-    return {status: count for status, count in sorted(current.counts.items()) if count}
+    return as_json(current.counted())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, get_args, overload
 
 from durable_core.clock import Clock, SystemClock, rfc3339
-from durable_core.engine import admission, calls, forks, looking, operations
+from durable_core.engine import admission, calls, forks, looking, operations, signals
 from durable_core.engine.blocking import BlockingExecutor
 from durable_core.engine.housekeeping import Housekeeping
 from durable_core.engine.results import RunResult, RunView, StepView, view_of
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 OnChange = Literal["error", "keep"]
+OnWait = Literal["block", "suspend"]
 
 DEFAULT_LEASE_S: Final = 30.0
 DEFAULT_RUN_CRASH_LIMIT: Final = 5
@@ -100,6 +101,7 @@ class DurableWorkflowExecutor(Housekeeping):
         session_id: str | None = None,
         wait: bool = False,
         on_change: OnChange = "error",
+        on_wait: OnWait = "block",
         deadline: datetime | timedelta | None = None,
     ) -> RunResult[R]: ...
 
@@ -113,6 +115,7 @@ class DurableWorkflowExecutor(Housekeeping):
         session_id: str | None = None,
         wait: bool = False,
         on_change: OnChange = "error",
+        on_wait: OnWait = "block",
         deadline: datetime | timedelta | None = None,
         **inputs: object,
     ) -> RunResult[R]: ...
@@ -127,6 +130,7 @@ class DurableWorkflowExecutor(Housekeeping):
         session_id: str | None = None,
         wait: bool = False,
         on_change: OnChange = "error",
+        on_wait: OnWait = "block",
         deadline: datetime | timedelta | None = None,
         **inputs: object,
     ) -> RunResult[R]:
@@ -142,6 +146,8 @@ class DurableWorkflowExecutor(Housekeeping):
             wait: When somebody else drives the run: wait for it instead of raising `RunBusy`.
             on_change: What happens to a committed step that is called with another input now: `error` raises
                 `StepMismatch`, `keep` uses the recorded output.
+            on_wait: What becomes of the run when everything in it waits: `block` waits here; `suspend` gives
+                a result with status SUSPENDED, and whoever drives it when it is due or woken goes on.
             deadline: An aware datetime, or how long from now, at which the run has to be left.
             inputs: By name.
 
@@ -156,7 +162,7 @@ class DurableWorkflowExecutor(Housekeeping):
             Fenced, JournalUnavailable: The run was taken over meanwhile, or its store is out of reach.
         """
         workflow, named = calls.bound(wf, inputs)
-        how = self._how(wait=wait, on_change=on_change, deadline=deadline)
+        how = self._how(wait=wait, on_change=on_change, on_wait=on_wait, deadline=deadline)
         await self.store.journal.open()
         if resume_run_id is not None:
             if run_id not in (None, resume_run_id):
@@ -211,6 +217,7 @@ class DurableWorkflowExecutor(Housekeeping):
         *,
         wait: bool = False,
         on_change: OnChange = "error",
+        on_wait: OnWait = "block",
         deadline: datetime | timedelta | None = None,
     ) -> RunResult[R]:
         """Goes on with a run from its first step that isn't committed, with the recorded inputs.
@@ -219,14 +226,13 @@ class DurableWorkflowExecutor(Housekeeping):
             run_id: The run; a FAILED one gets a fresh budget for the failures that ended it.
             wf: Its workflow; found by name among those this process has defined when None.
             wait: When somebody else drives the run: wait for it instead of raising `RunBusy`.
-            on_change: As of `run`.
-            deadline: As of `run`.
+            on_change, on_wait, deadline: As of `run`.
 
         Raises:
             WorkflowNotFound: This process has not defined the workflow.
             RunNotFound, RunBusy, RunFailed, RunCancelled, RunInputMismatch, DeadlineReached: As from `run`.
         """
-        how = self._how(wait=wait, on_change=on_change, deadline=deadline)
+        how = self._how(wait=wait, on_change=on_change, on_wait=on_wait, deadline=deadline)
         await self.store.journal.open()
         header = await self._header(run_id)
         return await go_on(self._tools, header, calls.meant(wf, header), None, how, redrive=True)
@@ -243,6 +249,35 @@ class DurableWorkflowExecutor(Housekeeping):
     def blocking(self) -> BlockingExecutor:
         """Every operation, for plain code."""
         return BlockingExecutor(self)
+
+    async def signal(
+        self,
+        run_id: str,
+        name: str,
+        payload: object = None,
+        *,
+        event_id: str | None = None,
+        early: bool = False,
+    ) -> str:
+        """Sends an event to a run, and wakes it if it sleeps.
+
+        Args:
+            run_id: The run.
+            name: What the run waits for it by.
+            payload: Whatever can be stored.
+            event_id: Sent twice with one id it is one event, also after it was taken; a new one when None.
+            early: Send it although there is no such run yet: the next one of that id will find it.
+
+        Returns:
+            The event's id.
+
+        Raises:
+            RunNotFound: There is no such run, and it isn't early.
+            RunEnded: The run is over.
+            InputNotSerializable: The payload can't be stored.
+        """
+        await self.store.journal.open()
+        return await signals.send(self._tools, run_id, name, payload, event_id=event_id, early=early)
 
     # ---- Repairing ----
 
@@ -393,8 +428,10 @@ class DurableWorkflowExecutor(Housekeeping):
             return check_id(chosen, "run id")
         return new_run_id(workflow.name, rfc3339(self._tools.clock.now_ms()))
 
-    def _how(self, *, wait: bool, on_change: str, deadline: datetime | timedelta | None) -> How:
+    def _how(self, *, wait: bool, on_change: str, on_wait: str, deadline: datetime | timedelta | None) -> How:
         if on_change not in get_args(OnChange):
             raise UsageError(f"on_change={on_change!r} is unknown", remedy="Use 'error' or 'keep'")
+        if on_wait not in get_args(OnWait):
+            raise UsageError(f"on_wait={on_wait!r} is unknown", remedy="Use 'block' or 'suspend'")
         until = Deadline(deadline, self._tools.clock) if deadline is not None else None
-        return How(wait, on_change == "keep", until)
+        return How(wait, on_change == "keep", until, on_wait == "suspend")

@@ -35,11 +35,13 @@ class How(NamedTuple):
         wait: Whether to wait for somebody else who drives it.
         keeps_changed: Whether recorded outputs are used although their inputs have changed.
         deadline: When it has to be left.
+        suspends: Whether it is left when everybody in it waits.
     """
 
     wait: bool
     keeps_changed: bool
     deadline: Deadline | None
+    suspends: bool = False
 
 
 def released_on_sigterm(
@@ -126,7 +128,12 @@ async def drive_admitted(
     run_id = admitted.header.run_id
     try:
         ended, output = await drive(
-            tools, admitted, workflow, keeps_changed=how.keeps_changed, deadline=how.deadline
+            tools,
+            admitted,
+            workflow,
+            keeps_changed=how.keeps_changed,
+            suspends=how.suspends,
+            deadline=how.deadline,
         )
     except Fenced:
         now = await tools.journal.header(run_id)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +27,8 @@ from durable_core.engine.branches import JOIN
 from durable_core.engine.failure import replayed
 from durable_core.engine.pure import run_pure
 from durable_core.engine.step_records import Call, is_suspect, known, next_attempt, skipped
+from durable_core.engine.suspension import Wait
+from durable_core.engine.waits import SLEEP_STEP, Waits, wait_step
 from durable_core.errors import (
     CorruptRecord,
     DurableError,
@@ -41,9 +44,11 @@ from durable_core.errors import (
 from durable_core.identity import input_hash
 from durable_core.records import (
     COMMITTED,
+    EVENT_KIND,
     FAILED,
     MAP_KIND,
     SKIPPED,
+    SLEEP_KIND,
     STARTED,
     STEP_KIND,
     STEP_STATUSES,
@@ -51,14 +56,17 @@ from durable_core.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Iterable
 
+    from durable_core.awaited import Awaited, Slept
     from durable_core.context import Branch
     from durable_core.engine.drive import Drive
     from durable_core.map_options import MapOptions, Mapped
     from durable_core.map_result import MapResult
     from durable_core.scope import Scope
     from durable_core.step_definition import Step
+
+Waiter = Callable[[Call, StepRecord | None], Coroutine[Any, Any, tuple[StepRecord | None, Any]]]
 
 # A replay waits for nothing; after this long without a turn the event loop gets one.
 LOOP_TURN_EVERY_S: Final = 0.005
@@ -75,7 +83,9 @@ class Steps:
         self.drive = drive
         self.run_id = drive.run_id
         self.created_at = drive.header.created_at
+        self.plain_code = drive.plain_code
         self._attempts = Attempts(drive)
+        self._waits = Waits(self._attempts)
         self._turn_at = 0.0
 
     def is_replaying(self) -> bool:
@@ -152,6 +162,45 @@ class Steps:
             if seen is attempt:
                 return await batch.run(attempt, record)
 
+    def sleep(self, scope: Scope, asked: Slept, caller: object) -> Coroutine[Any, Any, None]:
+        """Allots the id of a sleep; the coroutine waits for what is left of it."""
+        return self._wait(scope, SLEEP_STEP, (*asked,), caller, partial(self._waits.sleep, asked=asked))
+
+    def event(self, scope: Scope, awaited: Awaited, caller: object) -> Coroutine[Any, Any, Any]:
+        """Allots the id of a wait for an event; the coroutine gives its payload."""
+        step = wait_step(awaited.name, awaited.adapter)
+        asked = (awaited.name, awaited.timeout_s)
+        return self._wait(scope, step, asked, caller, partial(self._waits.event, awaited=awaited))
+
+    def _wait(
+        self, scope: Scope, step: Step[..., Any], asked: tuple[object, ...], caller: object, wait: Waiter
+    ) -> Coroutine[Any, Any, Any]:
+        if self.drive.stopped is not None or (scope.halt is not None and scope.halt.is_set()):
+            return self._refused(scope)
+        self._refuse_inside_a_body()
+        step_id, index = scope.allot(step.name, caller)
+        kind = SLEEP_KIND if step is SLEEP_STEP else EVENT_KIND
+        call = Call(step, step_id, index, input_hash(step_id, asked, {}), asked, {}, scope, kind)
+        return self._waited(call, wait)
+
+    async def _waited(self, call: Call, wait: Waiter) -> Any:
+        self.drive.check()
+        seen = self.drive.records.pop(call.step_id, None)
+        if seen is not None and not seen.attempt_id and seen.kind != call.kind:
+            seen = await self.drive.ask(self.drive.tools.journal.step, self.run_id, call.step_id)
+        return await self._until_boundary(call, seen, partial(self._settle_wait, wait))
+
+    async def _settle_wait(self, wait: Waiter, call: Call, seen: StepRecord | None) -> tuple[StepRecord, Any]:
+        """From what is recorded of a wait to its outcome."""
+        while True:
+            record = known(self.drive, call, seen)
+            if record is not None and self._is_used(call, record, ""):
+                return record, await self._output(record, call.step)
+            call.scope.check_new()
+            seen, value = await wait(call, seen)
+            if value is not NOTHING and seen is not None:
+                return seen, value
+
     async def _refused(self, scope: Scope) -> Any:
         """Raises why nothing may be begun, after a turn of the loop: it must not be stopped by a workflow."""
         await asyncio.sleep(0)
@@ -215,6 +264,9 @@ class Steps:
     ) -> Any:
         """Takes a step from its record to its outcome, while the drive knows that its task is in it."""
         drive = self.drive
+        if drive.suspension.gate is not None:  # the run is being left: this comes before or after that
+            await drive.suspension.gate.wait()
+            drive.check()
         before = seen.status if seen is not None and drive.owns(seen) else None
         after: str | None = STARTED
         task = drive.enter()
@@ -325,7 +377,8 @@ class Steps:
         retry_at_ms = seen.details().get("retry_at_ms")
         left_ms = retry_at_ms - self.drive.tools.clock.now_ms() if isinstance(retry_at_ms, int) else 0
         if seen.status == STARTED and left_ms > 0:
-            await self.drive.pause(left_ms / 1000, call.scope)
+            with self.drive.suspension.waiting(Wait(retry_at_ms)):
+                await self.drive.pause(left_ms / 1000, call.scope)
             self.drive.check()
             call.scope.check()
 
