@@ -23,6 +23,10 @@ class Slept(NamedTuple):
     seconds: float | None
     until: datetime | None
 
+    def hashed(self) -> tuple[object, ...]:
+        """What makes it this sleep."""
+        return tuple(self)
+
 
 class Awaited(NamedTuple):
     """An event.
@@ -37,6 +41,10 @@ class Awaited(NamedTuple):
     adapter: TypeAdapter[Any] | None
     timeout_s: float | None
     default: object
+
+    def hashed(self) -> tuple[object, ...]:
+        """What makes it this wait."""
+        return self.name, self.timeout_s
 
 
 def slept(given: object, until: object) -> Slept:

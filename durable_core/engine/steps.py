@@ -14,31 +14,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_core.codec import decode
 from durable_core.current import StepInfo, here
-from durable_core.engine import bodies, branches
+from durable_core.engine import branches
 from durable_core.engine.attempts import NOTHING, Attempts
 from durable_core.engine.batch import Batch
 from durable_core.engine.branches import JOIN
-from durable_core.engine.failure import replayed
 from durable_core.engine.pure import run_pure
+from durable_core.engine.recorded import inline_output_of, is_used, output_of
 from durable_core.engine.step_records import Call, is_suspect, known, next_attempt, skipped
 from durable_core.engine.suspension import Wait
 from durable_core.engine.waits import SLEEP_STEP, Waits, wait_step
 from durable_core.errors import (
-    CorruptRecord,
-    DurableError,
     InputNotSerializable,
-    JournalUnavailable,
-    MissingBlob,
     StepFailed,
     StepMismatch,
-    StoreMisconfigured,
-    StoreNotFound,
     UsageError,
 )
 from durable_core.identity import input_hash
@@ -51,12 +43,11 @@ from durable_core.records import (
     SLEEP_KIND,
     STARTED,
     STEP_KIND,
-    STEP_STATUSES,
     StepRecord,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Coroutine, Iterable
 
     from durable_core.awaited import Awaited, Slept
     from durable_core.context import Branch
@@ -65,8 +56,6 @@ if TYPE_CHECKING:
     from durable_core.map_result import MapResult
     from durable_core.scope import Scope
     from durable_core.step_definition import Step
-
-Waiter = Callable[[Call, StepRecord | None], Coroutine[Any, Any, tuple[StepRecord | None, Any]]]
 
 # A replay waits for nothing; after this long without a turn the event loop gets one.
 LOOP_TURN_EVERY_S: Final = 0.005
@@ -149,9 +138,9 @@ class Steps:
         own = ""
         while True:
             record = known(self.drive, call, seen)
-            if record is not None and self._is_used(call, record, own):
+            if record is not None and is_used(self.drive, call, record, own):
                 if record.status == SKIPPED:
-                    return record, await self._output(record, call.step)
+                    return record, await output_of(self.drive, record, call.step)
                 result = await batch.replay(record)
                 if result is not None:
                     return record, result
@@ -164,42 +153,39 @@ class Steps:
 
     def sleep(self, scope: Scope, asked: Slept, caller: object) -> Coroutine[Any, Any, None]:
         """Allots the id of a sleep; the coroutine waits for what is left of it."""
-        return self._wait(scope, SLEEP_STEP, (*asked,), caller, partial(self._waits.sleep, asked=asked))
+        return self._wait(scope, SLEEP_STEP, SLEEP_KIND, asked, caller)
 
     def event(self, scope: Scope, awaited: Awaited, caller: object) -> Coroutine[Any, Any, Any]:
         """Allots the id of a wait for an event; the coroutine gives its payload."""
-        step = wait_step(awaited.name, awaited.adapter)
-        asked = (awaited.name, awaited.timeout_s)
-        return self._wait(scope, step, asked, caller, partial(self._waits.event, awaited=awaited))
+        return self._wait(scope, wait_step(awaited), EVENT_KIND, awaited, caller)
 
     def _wait(
-        self, scope: Scope, step: Step[..., Any], asked: tuple[object, ...], caller: object, wait: Waiter
+        self, scope: Scope, step: Step[..., Any], kind: str, asked: Slept | Awaited, caller: object
     ) -> Coroutine[Any, Any, Any]:
         if self.drive.stopped is not None or (scope.halt is not None and scope.halt.is_set()):
             return self._refused(scope)
         self._refuse_inside_a_body()
         step_id, index = scope.allot(step.name, caller)
-        kind = SLEEP_KIND if step is SLEEP_STEP else EVENT_KIND
-        call = Call(step, step_id, index, input_hash(step_id, asked, {}), asked, {}, scope, kind)
-        return self._waited(call, wait)
+        call = Call(step, step_id, index, input_hash(step_id, asked.hashed(), {}), (), {}, scope, kind)
+        return self._waited(call, asked)
 
-    async def _waited(self, call: Call, wait: Waiter) -> Any:
+    async def _waited(self, call: Call, asked: Slept | Awaited) -> Any:
         self.drive.check()
         seen = self.drive.records.pop(call.step_id, None)
         if seen is not None and not seen.attempt_id and seen.kind != call.kind:
             seen = await self.drive.ask(self.drive.tools.journal.step, self.run_id, call.step_id)
-        return await self._until_boundary(call, seen, partial(self._settle_wait, wait))
 
-    async def _settle_wait(self, wait: Waiter, call: Call, seen: StepRecord | None) -> tuple[StepRecord, Any]:
-        """From what is recorded of a wait to its outcome."""
-        while True:
-            record = known(self.drive, call, seen)
-            if record is not None and self._is_used(call, record, ""):
-                return record, await self._output(record, call.step)
-            call.scope.check_new()
-            seen, value = await wait(call, seen)
-            if value is not NOTHING and seen is not None:
-                return seen, value
+        async def settle(call: Call, seen: StepRecord | None) -> tuple[StepRecord, Any]:
+            while True:
+                record = known(self.drive, call, seen)
+                if record is not None and is_used(self.drive, call, record, ""):
+                    return record, await output_of(self.drive, record, call.step)
+                call.scope.check_new()
+                seen, value = await self._waits.outcome(call, seen, asked)
+                if value is not NOTHING and seen is not None:
+                    return seen, value
+
+        return await self._until_boundary(call, seen, settle)
 
     async def _refused(self, scope: Scope) -> Any:
         """Raises why nothing may be begun, after a turn of the loop: it must not be stopped by a workflow."""
@@ -248,8 +234,8 @@ class Steps:
                 drive.check()
             scope.returned(seen)
             if seen.output_data is not None:
-                return self._inline_output(seen, step)
-            return await self._output(seen, step)
+                return inline_output_of(drive, seen, step)
+            return await output_of(self.drive, seen, step)
         if seen is not None and not seen.attempt_id:  # it was read without what a change of input takes
             seen = await drive.ask(drive.tools.journal.step, self.run_id, step_id)
         call = Call(step, step_id, index, hashed, args, kwargs, scope)
@@ -294,8 +280,8 @@ class Steps:
         while True:
             record = known(self.drive, call, seen)
             if record is not None:
-                if self._is_used(call, record, own):
-                    return record, await self._output(record, call.step)
+                if is_used(self.drive, call, record, own):
+                    return record, await output_of(self.drive, record, call.step)
                 await self._until_retry(call, record)
             call.scope.check_new()
             if call.step.options.pure and (record is None or record.status != STARTED):
@@ -331,47 +317,6 @@ class Steps:
         row = await self._attempts.begin(record, seen)
         return (record, None) if row is record else await self._settle(call, row)
 
-    # ---- What is recorded ----
-
-    def _is_used(self, call: Call, seen: StepRecord, own: str) -> bool:
-        """Whether a record is an outcome to be used; raises one to be raised, or not ours to change."""
-        drive = self.drive
-        self._check_same(call, seen)
-        if seen.status in (COMMITTED, SKIPPED):
-            if seen.fence > drive.lease.fence:
-                raise drive.fenced_by(seen)
-            return True
-        if seen.status == FAILED and not drive.is_redriven(seen, call.step):
-            raise replayed(seen)
-        if seen.status == STARTED and seen.fence >= drive.lease.fence and seen.attempt_id != own:
-            raise drive.fenced_by(seen)
-        return False
-
-    def _check_same(self, call: Call, seen: StepRecord) -> None:
-        """Refuses a record of another call.
-
-        Raises:
-            StepMismatch: It is of another input.
-            CorruptRecord: It is no step's.
-        """
-        where = {"run_id": seen.run_id, "step_id": seen.step_id}
-        if seen.status not in STEP_STATUSES or seen.kind != call.kind:
-            raise CorruptRecord(f"the record has status {seen.status!r} and kind {seen.kind!r}", **where)
-        if seen.input_hash in (None, call.hashed):
-            return
-        if self.drive.keeps_changed and seen.status in (COMMITTED, SKIPPED):
-            self.drive.log.warning("changed_input_kept_old_output", step_id=seen.step_id)
-            return
-        error = StepMismatch(
-            f"the step is recorded with another input (hash {str(seen.input_hash)[:12]}…,"
-            f" now {call.hashed[:12]}…); it is called with {bodies.shown_call(call.args, call.kwargs)} now",
-            **where,
-            remedy="Give it the first run's input and resume; keep the recorded output (on_change='keep');"
-            " or fork the run, which runs anew what changed",
-        )
-        self.drive.stop(error)  # it is no outcome of the step: no path may be taken on it
-        raise error
-
     async def _until_retry(self, call: Call, seen: StepRecord) -> None:
         """Waits for the retry time of a record whose last attempt has ended."""
         retry_at_ms = seen.details().get("retry_at_ms")
@@ -381,43 +326,3 @@ class Steps:
                 await self.drive.pause(left_ms / 1000, call.scope)
             self.drive.check()
             call.scope.check()
-
-    async def _output(self, record: StepRecord, step: Step[..., Any]) -> Any:
-        """The value of a COMMITTED or SKIPPED record."""
-        if record.output_data is not None:
-            return self._inline_output(record, step)
-        if record.status == SKIPPED and record.output_hash is None:
-            return None
-        try:
-            raw = await self.drive.tools.values.load(
-                record.codec, None, record.output_ref, record.output_size, record.output_hash
-            )
-            return decode(raw, step.adapter)
-        except DurableError as error:
-            _explain(error, record)
-            if isinstance(error, JournalUnavailable | StoreMisconfigured | StoreNotFound):
-                self.drive.stop(error)  # it tells nothing about the step: no path may be taken on it
-            raise
-
-    def _inline_output(self, record: StepRecord, step: Step[..., Any]) -> Any:
-        """The value of a record that holds its output: there is nothing to wait for."""
-        try:
-            raw = self.drive.tools.values.opened(
-                record.codec, record.output_data, record.output_size, record.output_hash
-            )
-            return decode(raw, step.adapter)
-        except DurableError as error:
-            _explain(error, record)
-            raise
-
-
-def _explain(error: DurableError, record: StepRecord) -> None:
-    """Says whose output can't be used, and raises what is a person's mistake and no damage."""
-    error.run_id, error.step_id = record.run_id, record.step_id
-    if record.status == SKIPPED and isinstance(error, CorruptRecord) and not isinstance(error, MissingBlob):
-        raise UsageError(
-            f"the step was skipped by hand with an output that can't be used: {error.message}",
-            run_id=record.run_id,
-            step_id=record.step_id,
-            remedy="Skip it again, with an output that fits, and resume",
-        ) from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_core.awaited import UNSET
+from durable_core.awaited import UNSET, Slept
 from durable_core.clock import rfc3339
 from durable_core.codec import decode, encode
 from durable_core.engine.attempts import NOTHING
@@ -23,9 +23,7 @@ from durable_core.journal.base import as_seen
 from durable_core.step_definition import Step, StepOptions
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
-    from durable_core.awaited import Awaited, Slept
+    from durable_core.awaited import Awaited
     from durable_core.engine.attempts import Attempts
     from durable_core.engine.step_records import Call
     from durable_core.errors import StepFailed
@@ -41,10 +39,10 @@ def _never() -> None:
 SLEEP_STEP: Final = Step(_never, StepOptions(name="sleep"))
 
 
-def wait_step(name: str, adapter: TypeAdapter[Any] | None) -> Step[..., Any]:
+def wait_step(awaited: Awaited) -> Step[..., Any]:
     """What stands for the step of a wait for an event: its name, and what restores what came."""
-    step = Step(_never, StepOptions(name=f"event.{name}"[:MAX_ID_CHARS]))
-    step.adapter = adapter
+    step = Step(_never, StepOptions(name=f"event.{awaited.name}"[:MAX_ID_CHARS]))
+    step.adapter = awaited.adapter
     return step
 
 
@@ -59,7 +57,17 @@ class Waits:
         self._attempts = attempts
         self._drive = attempts.drive
 
-    async def sleep(self, call: Call, seen: StepRecord | None, asked: Slept) -> tuple[StepRecord | None, Any]:
+    async def outcome(
+        self, call: Call, seen: StepRecord | None, asked: Slept | Awaited
+    ) -> tuple[StepRecord | None, Any]:
+        """Waits for what was asked for."""
+        if isinstance(asked, Slept):
+            return await self._slept(call, seen, asked)
+        return await self._awaited(call, seen, asked)
+
+    async def _slept(
+        self, call: Call, seen: StepRecord | None, asked: Slept
+    ) -> tuple[StepRecord | None, Any]:
         """Waits until a time."""
         drive, clock = self._drive, self._drive.tools.clock
         if asked.until is not None:
@@ -75,7 +83,7 @@ class Waits:
                 await self._pause(call, left_ms)
         return await self._commit(attempt, None)
 
-    async def event(
+    async def _awaited(
         self, call: Call, seen: StepRecord | None, awaited: Awaited
     ) -> tuple[StepRecord | None, Any]:
         """Waits for an event. One that has come by the time it is looked for comes before the time-out.
