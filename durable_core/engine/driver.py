@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from durable_core.engine.admission import Admitted
     from durable_core.engine.drive import Tools
-    from durable_core.engine.stopping import Deadline
+    from durable_core.engine.stopping import WayOut
     from durable_core.workflow import Workflow
 
 
@@ -62,7 +62,7 @@ async def drive(
     *,
     keeps_changed: bool = False,
     suspends: bool = False,
-    deadline: Deadline | None = None,
+    deadline: WayOut | None = None,
 ) -> tuple[RunHeader, Any]:
     """Drives an acquired run to a way out.
 

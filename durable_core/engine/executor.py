@@ -13,6 +13,7 @@ from durable_core.engine.results import RunResult, RunView, StepView, view_of
 from durable_core.engine.running import How, drive_admitted, go_on, released_on_sigterm
 from durable_core.engine.stopping import Deadline
 from durable_core.engine.tools import check_settings, tools_of
+from durable_core.engine.worker import DEFAULT_CONCURRENCY, DEFAULT_DRAIN_S, Worker
 from durable_core.envelope import DEFAULT_CAP
 from durable_core.errors import UsageError
 from durable_core.log import ensure_configured
@@ -247,6 +248,18 @@ class DurableWorkflowExecutor(Repairing, Housekeeping):
     def blocking(self) -> BlockingExecutor:
         """Every operation, for plain code."""
         return BlockingExecutor(self)
+
+    def worker(self, *, concurrency: int = DEFAULT_CONCURRENCY, drain_s: float = DEFAULT_DRAIN_S) -> Worker:
+        """What takes runs that are due and drives them: `await executor.worker().serve()`.
+
+        Args:
+            concurrency: How many runs are driven at a time.
+            drain_s: How long steps in flight may go on once it is to stop.
+
+        Raises:
+            UsageError: A setting is out of range.
+        """
+        return Worker(self._tools, concurrency=concurrency, drain_s=drain_s)
 
     # ---- Looking ----
 

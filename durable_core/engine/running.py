@@ -11,7 +11,7 @@ from durable_core.engine import admission
 from durable_core.engine.asking import ask
 from durable_core.engine.driver import drive
 from durable_core.engine.results import RunResult, counts_of, result_of
-from durable_core.engine.stopping import Deadline, until_terminated
+from durable_core.engine.stopping import until_terminated
 from durable_core.errors import DeadlineReached, Fenced, HandOver, RunBusy, RunCancelled, RunInterrupted
 from durable_core.records import CANCELLED, COMPLETED, FAILED
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from durable_core.engine.drive import Tools
+    from durable_core.engine.stopping import WayOut
     from durable_core.records import RunHeader
     from durable_core.workflow import Workflow
 
@@ -40,7 +41,7 @@ class How(NamedTuple):
 
     wait: bool
     keeps_changed: bool
-    deadline: Deadline | None
+    deadline: WayOut | None
     suspends: bool = False
 
 
