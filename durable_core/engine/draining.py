@@ -22,7 +22,7 @@ class Drain:
     """
 
     def __init__(self) -> None:
-        self._drives: set[Drive] = set()
+        self._drives: dict[DrainedDrive, Drive] = {}
         self.begun = False
         self.was_cut = False
 
@@ -33,26 +33,26 @@ class Drain:
     def begin(self) -> None:
         """From now on every verb raises; steps that are in flight go on to their end."""
         self.begun = True
-        for drive in list(self._drives):
+        for drive in list(self._drives.values()):
             drive.stop(HandOver(_REASON))
 
     def cut(self) -> None:
         """Interrupts what is still in flight, and waits for no `def` body."""
         self.begun = True
-        for drive in list(self._drives):
+        for drive in list(self._drives.values()):
             self.was_cut = True
             drive.grace_s = 0
             drive.interrupt(HandOver(_REASON))
 
-    def add(self, drive: Drive) -> None:
+    def add(self, way_out: DrainedDrive, drive: Drive) -> None:
         """A drive has begun."""
-        self._drives.add(drive)
+        self._drives[way_out] = drive
         if self.begun:
             drive.stop(HandOver(_REASON))
 
-    def discard(self, drive: Drive) -> None:
+    def discard(self, way_out: DrainedDrive) -> None:
         """It has ended."""
-        self._drives.discard(drive)
+        self._drives.pop(way_out, None)
 
 
 class DrainedDrive:
@@ -60,7 +60,6 @@ class DrainedDrive:
 
     def __init__(self, drain: Drain) -> None:
         self._drain = drain
-        self._drive: Drive | None = None
 
     def left_s(self) -> float:
         """For ever, until it begins."""
@@ -68,10 +67,8 @@ class DrainedDrive:
 
     def watch(self, drive: Drive) -> None:
         """The drive has begun."""
-        self._drive = drive
-        self._drain.add(drive)
+        self._drain.add(self, drive)
 
     def forget(self) -> None:
         """It has ended."""
-        if self._drive is not None:
-            self._drain.discard(self._drive)
+        self._drain.discard(self)

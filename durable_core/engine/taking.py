@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from durable_core.engine.asking import ask
@@ -67,7 +68,9 @@ async def take(tools: Tools, header: RunHeader, workflow: Workflow[..., Any], wa
         tools.log.error("run_left", run_id=header.run_id, code=error.code, reason=str(error))
         return told._replace(error=error)
     except Exception as error:  # a defect that one run comes upon; it is told, and the other runs go on
-        tools.log.exception("run_left", run_id=header.run_id)
+        # As text: a logger may show the variables of each frame, and payloads are among them.
+        told_at = traceback.format_exc()
+        tools.log.error("run_left", run_id=header.run_id, reason=str(error), traceback=told_at)
         return told._replace(error=DurableError(f"{type(error).__qualname__}: {error}", run_id=header.run_id))
 
 
