@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from durable_core.arguments import check_number
 from durable_core.codec import adapter_for
+from durable_core.codec_classes import find
 from durable_core.errors import UsageError
 from durable_core.identity import check_id
 
@@ -35,12 +36,14 @@ class Awaited(NamedTuple):
         adapter: What restores its payload; None: it comes as it was sent.
         timeout_s: How long it is waited for; None: for ever.
         default: What comes instead of it in the end; UNSET: the wait fails.
+        type_name: `module:qualname` of the payload's class, for who sends it; None where it has no such name.
     """
 
     name: str
     adapter: TypeAdapter[Any] | None
     timeout_s: float | None
     default: object
+    type_name: str | None = None
 
     def hashed(self) -> tuple[object, ...]:
         """What makes it this wait."""
@@ -71,7 +74,13 @@ def awaited(name: str, kind: Any, timeout: object, default: object = UNSET) -> A
         UnresolvedAnnotation: Values can't be restored as that type.
     """
     timeout_s = None if timeout is None else max(0.0, _seconds("timeout", timeout))
-    return Awaited(check_id(name, "event name"), adapter_for(kind), timeout_s, default)
+    adapter = adapter_for(kind)
+    return Awaited(check_id(name, "event name"), adapter, timeout_s, default, _type_name(kind))
+
+
+def _type_name(kind: Any) -> str | None:
+    name = f"{kind.__module__}:{kind.__qualname__}" if isinstance(kind, type) else ""
+    return name if name and find(name) is kind else None
 
 
 def _seconds(name: str, given: object) -> float:

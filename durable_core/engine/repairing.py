@@ -47,6 +47,8 @@ class Repairing:
         Raises:
             RunNotFound: There is no such run, and it isn't early.
             RunEnded: The run is over.
+            UsageError: The payload isn't what the run waits for, as far as this process can tell: it has
+                defined the run's workflow, and the wait has begun and has a class as its type.
             InputNotSerializable: The payload can't be stored.
         """
         await self.store.journal.open()

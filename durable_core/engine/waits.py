@@ -74,7 +74,7 @@ class Waits:
             wake_at_ms = round(asked.until.timestamp() * 1000)
         else:
             wake_at_ms = clock.now_ms() + round((asked.seconds or 0) * 1000)
-        attempt, wake_at_ms = self._next(call, seen, wake_at_ms)
+        attempt, wake_at_ms = self._next(call, seen, wake_at_ms, {})
         row = await self._attempts.begin(attempt, seen)
         if row is not attempt:
             return row, NOTHING
@@ -94,7 +94,8 @@ class Waits:
         """
         drive, clock = self._drive, self._drive.tools.clock
         end_ms = None if awaited.timeout_s is None else clock.now_ms() + round(awaited.timeout_s * 1000)
-        attempt, end_ms = self._next(call, seen, end_ms)
+        told = {"event": awaited.name, "type": awaited.type_name}
+        attempt, end_ms = self._next(call, seen, end_ms, told)
         row = await self._attempts.begin(attempt, seen)
         if row is not attempt:
             return row, NOTHING
@@ -111,7 +112,9 @@ class Waits:
                     return await self._timed_out(attempt, awaited)
                 await self._pause(call, min(left_ms, _POLL_S * 1000))
 
-    def _next(self, call: Call, seen: StepRecord | None, end_ms: Any) -> tuple[StepRecord, Any]:
+    def _next(
+        self, call: Call, seen: StepRecord | None, end_ms: Any, told: dict[str, str | None]
+    ) -> tuple[StepRecord, Any]:
         """The STARTED record of a wait, and its end: the one that it first had."""
         before = known(self._drive, call, seen)
         if before is not None:
@@ -120,7 +123,9 @@ class Waits:
             where = {"run_id": self._drive.run_id, "step_id": call.step_id}
             raise CorruptRecord(f"the end of a wait is {end_ms!r:.40}", **where)
         attempt = next_attempt(self._drive, call, seen)
-        return attempt._replace(kind=call.kind, crashes=0, detail=as_json({"wake_at_ms": end_ms})), end_ms
+        return attempt._replace(
+            kind=call.kind, crashes=0, detail=as_json({"wake_at_ms": end_ms, **told})
+        ), end_ms
 
     async def _pause(self, call: Call, ms: float) -> None:
         await self._drive.pause(ms / 1000, call.scope)
