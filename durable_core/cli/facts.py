@@ -12,9 +12,11 @@ from durable_core.clock import epoch_ms
 from durable_core.engine.process import is_dead, told
 from durable_core.records import (
     CORRUPT,
+    EVENT_KIND,
     LISTED,
     PRUNING,
     RUNNING,
+    SLEEP_KIND,
     STARTED,
     STEP_STATUSES,
     RunHeader,
@@ -137,9 +139,11 @@ def _driver(header: RunHeader, now_ms: int) -> Document | None:
 
 
 def _state(record: StepRecord, error: Document, detail: Document, run: Document) -> str | None:
-    """What STARTED means here: running, waiting for its next attempt, interrupted, or in doubt."""
+    """What STARTED means here: running, waiting, before its next attempt, interrupted, or in doubt."""
     if record.status != STARTED:
         return None
+    if record.kind in (EVENT_KIND, SLEEP_KIND):
+        return "waiting"
     if error:
         return "retrying"
     if detail.get("interrupted"):

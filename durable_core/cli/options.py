@@ -21,6 +21,20 @@ StoreUrl = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output; errors too.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run; the beginning of its id is enough.")]
 Wait = Annotated[bool, typer.Option("--wait", help="If another process drives the run: wait for it.")]
+OnWait = Annotated[
+    str,
+    typer.Option(
+        "--on-wait",
+        metavar="block|suspend",
+        help="When everything in the run waits: wait here, or leave it to a worker (exit code 5).",
+    ),
+]
+Workflows = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--workflows", metavar="MODULE", help="Where workflows are defined. Default: DURABLE_WORKFLOWS."
+    ),
+]
 LogLevel = Annotated[
     str | None,
     typer.Option(
