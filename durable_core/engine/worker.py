@@ -27,7 +27,7 @@ DEFAULT_CONCURRENCY: Final = 10
 DEFAULT_DRAIN_S: Final = 20.0
 
 _LOOK_EVERY_S: Final = 1.0
-_LOOK_FOR_DEAD_EVERY_S: Final = 5.0
+_LOOK_FOR_DEAD_EVERY_S: Final = 3.0
 _JITTER: Final = 0.25
 _CHOICE: Final = 4  # due runs looked at for each that can be started: two workers then seldom choose the same
 _PER_HEADER_S: Final = 0.001  # a look at very many runs may not take all the time

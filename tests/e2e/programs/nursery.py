@@ -25,7 +25,7 @@ from tests.waiting import LIMIT_S, until
 ROOT = Path(__file__).parents[3]
 PROGRAMS = (
     "chain", "deadly", "forking", "held", "limited", "looking", "orderless", "parting", "pruning", "resuming",
-    "saving", "sharing", "stopped",
+    "saving", "sharing", "stopped", "working",
 )  # fmt: skip
 
 
