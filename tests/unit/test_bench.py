@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from durable_core import DurableWorkflowExecutor
-from scripts.bench import floor, journals, report, steps
+from scripts.bench import floor, journals, report, steps, workers
 from scripts.bench.report import Figure, Spread, spread
 
 TINY = steps.Scale(pairs=2, steps=12, resumed=(9, 30), resumes=2)
@@ -178,3 +178,14 @@ def test_the_table_shows_median_spread_target_and_verdict(capsys: pytest.Capture
     assert lines[0] == ["python", "3"]
     assert lines[3] == ["speed", "3", "1", "4", "/s", "3"]
     assert lines[4] == ["ratio", "0.5", "0.5", "0.5", "x", "1", ">=", "0.7", "miss"]
+
+
+def test_the_benchmark_of_workers_prints_every_figure(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    workers.main(["--json", "--folder", str(tmp_path)], workers.Scale(rounds=1, runs=5, idle_s=0.1))
+
+    figures = {one["name"]: one["value"]["median"] for one in json.loads(capsys.readouterr().out)["figures"]}
+    assert figures["tiny runs by one worker, per s"] > 0
+    assert 8 * 3600 < figures["idle worker, DynamoDB requests per h"] < 8 * 3600 * 2
+    assert list(tmp_path.iterdir()) == []
