@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -392,6 +393,17 @@ async def test_what_cannot_be_driven_is_left_alone_for_longer_each_time(
     assert 5 <= tried <= 12
     assert (await executor.get("bad")).status == "PENDING"
     await executor.close()
+
+
+async def test_a_damaged_header_hides_no_other_run(tmp_path: Path, lines: Lines) -> None:
+    async with DurableWorkflowExecutor(db_path=tmp_path / "runs.db") as executor:
+        await executor.start(tiny, run_id="damaged", name="never")
+        await executor.start(tiny, run_id="sound", name="sound")
+        with contextlib.closing(sqlite3.connect(tmp_path / "runs.db")) as file, file:
+            file.execute("UPDATE runs SET fence = 'x' WHERE run_id = 'damaged'")
+        taken = await executor.worker().recover()
+        assert [(one.run_id, one.status) for one in taken] == [("sound", "COMPLETED")]
+    assert [one["run_id"] for one in lines.of("run_corrupt")] == ["damaged"]
 
 
 async def put_run(executor: DurableWorkflowExecutor, run_id: str, workflow_name: str, inputs: bytes) -> None:
