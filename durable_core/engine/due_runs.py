@@ -8,6 +8,7 @@ from durable_core.engine import calls
 from durable_core.engine.asking import ask
 from durable_core.engine.process import is_dead
 from durable_core.errors import UsageError
+from durable_core.identity import check_id
 from durable_core.journal.base import RunFilter
 from durable_core.records import CORRUPT, RUNNING, RunHeader
 
@@ -115,6 +116,7 @@ class DueRuns:
             self._leave_alone(header, "run_corrupt", header.error or "", told=rests)
             return None
         try:
+            check_id(header.run_id, "run id")  # a row that was put in by hand
             workflow = calls.known(header)
         except UsageError as error:  # unknown, or several of that name
             self._leave_alone(header, "run_left_alone", str(error), told=rests)

@@ -395,6 +395,27 @@ async def test_what_cannot_be_driven_is_left_alone_for_longer_each_time(
     await executor.close()
 
 
+@pytest.mark.parametrize("run_id", ["", " ", "a/b"])
+async def test_a_row_under_no_id_is_told_of_and_never_run(place: Place, lines: Lines, run_id: str) -> None:
+    mine = place.executor()
+    await put_run(mine, run_id, "worker_tiny", b'{"name":"ghost"}')
+    assert await mine.worker().recover() == []
+    assert [one["run_id"] for one in lines.of("run_left_alone")] == [run_id]
+    assert ran == []
+
+
+async def test_workers_with_the_same_list_run_everything_once(place: Place) -> None:
+    web = place.executor()
+    for n in range(30):
+        await web.start(tiny, run_id=f"r{n}", name=f"{n}")
+    passes = [place.executor().worker(concurrency=5).recover() for _ in range(3)]
+    taken = [one for found in await asyncio.gather(*passes) for one in found]
+    assert sorted(ran) == sorted(f"{n}" for n in range(30))
+    assert sum(one.status == "COMPLETED" for one in taken) >= 30
+    assert {one.error.code for one in taken if one.error is not None} <= {"RUN_BUSY"}
+    assert {one.fence for one in await web.list()} == {1}
+
+
 async def test_a_damaged_header_hides_no_other_run(tmp_path: Path, lines: Lines) -> None:
     async with DurableWorkflowExecutor(db_path=tmp_path / "runs.db") as executor:
         await executor.start(tiny, run_id="damaged", name="never")
