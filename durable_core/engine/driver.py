@@ -37,6 +37,7 @@ from durable_core.errors import (
     RunSuspended,
     StepInDoubt,
     StepMismatch,
+    UsageError,
     WorkflowOver,
 )
 from durable_core.identity import KeyMaker
@@ -47,7 +48,7 @@ from durable_core.scope import Scope
 from durable_core.sync_context import SyncContext, in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Coroutine, Mapping
 
     from durable_core.engine.admission import Admitted
     from durable_core.engine.drive import Tools
@@ -98,7 +99,7 @@ async def drive(
         await _load(current)
         if deadline is not None:
             deadline.watch(current)
-        output = await _run_workflow(current, workflow, inputs)
+        output = await _run_workflow(current, workflow, inputs, contained=suspends)
         return await _complete(current, workflow, output)
     except RunFailed:
         raise
@@ -154,13 +155,17 @@ async def _load(current: Drive) -> None:
         current.counts.update(one.status for one in page if current.owns(one) and one.kind != JOIN_KIND)
 
 
-async def _run_workflow(current: Drive, workflow: Workflow[..., Any], inputs: Mapping[str, object]) -> Any:
+async def _run_workflow(
+    current: Drive, workflow: Workflow[..., Any], inputs: Mapping[str, object], *, contained: bool
+) -> Any:
     """Runs the workflow in a task of its own, and waits until every step it started is at a boundary."""
     engine, loop = Steps(current), asyncio.get_running_loop()
     if workflow.is_async:
         called = workflow.fn(Context(engine, Scope()), **inputs)
     else:
         called = in_thread(workflow.fn, SyncContext(engine, Scope(), loop), **inputs)
+    if contained:
+        called = _contained(called)
     task = current.workflow_task = loop.create_task(called, name=f"durable:{current.run_id}")
     try:
         await asyncio.wait((task,))
@@ -185,6 +190,17 @@ async def _run_workflow(current: Drive, workflow: Workflow[..., Any], inputs: Ma
     if isinstance(failure, Exception):
         raise await _fail(current, failure) from failure
     raise failure
+
+
+async def _contained(called: Coroutine[Any, Any, Any]) -> Any:
+    """A workflow that ends its process only fails where many runs are driven: it would end every worker."""
+    try:
+        return await called
+    except SystemExit as left:
+        raise UsageError(
+            f"the workflow ended the process that drove it: SystemExit({left.code!r})",
+            remedy="Let it raise another exception, or return",
+        ) from left
 
 
 async def _settle(current: Drive) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from durable_core import Context, DurableWorkflowExecutor, RunFailed, step, workflow
+from durable_core import Context, DurableWorkflowExecutor, RunFailed, SyncContext, step, workflow
 from durable_core.clock import rfc3339
 from durable_core.engine.worker import Worker
 from durable_core.errors import JournalUnavailable, StoreNotFound, UsageError
@@ -83,6 +83,18 @@ async def asking(ctx: Context, name: str) -> str:
 @workflow(name="worker_failing")
 async def failing(ctx: Context) -> None:
     await ctx.step(refuse)
+
+
+@workflow(name="worker_leaving")
+async def leaving(ctx: Context) -> None:
+    await ctx.step(note, "leaving")
+    raise SystemExit(3)
+
+
+@workflow(name="worker_leaving_plainly")
+def leaving_plainly(ctx: SyncContext) -> None:
+    ctx.step(note, "leaving")
+    raise SystemExit(3)
 
 
 @contextlib.asynccontextmanager
@@ -190,6 +202,17 @@ async def test_a_run_that_fails_is_recorded_and_the_worker_goes_on(place: Place)
         await web.start(tiny, run_id="good", name="good")
         await come_true(has(web, "COMPLETED", "good"))
     assert worker.counts == {"FAILED": 1, "COMPLETED": 1}
+
+
+@pytest.mark.parametrize("wf", [leaving, leaving_plainly], ids=["async", "plain"])
+async def test_a_workflow_that_ends_its_process_ends_no_worker(place: Place, wf: Any) -> None:
+    web, mine = place.executor(), place.executor()
+    await web.start(wf, run_id="leaves")
+    async with working(mine):
+        await come_true(has(web, "FAILED", "leaves"))
+        await web.start(tiny, run_id="good", name="good")
+        await come_true(has(web, "COMPLETED", "good"))
+    assert "SystemExit(3)" in (await web.get("leaves")).error["message"]
 
 
 async def test_a_failed_run_is_not_resumed(place: Place) -> None:
