@@ -68,9 +68,9 @@ async def take(tools: Tools, header: RunHeader, workflow: Workflow[..., Any], wa
         tools.log.error("run_left", run_id=header.run_id, code=error.code, reason=str(error))
         return told._replace(error=error)
     except Exception as error:  # a defect that one run comes upon; it is told, and the other runs go on
-        # As text: a logger may show the variables of each frame, and payloads are among them.
-        told_at = traceback.format_exc()
-        tools.log.error("run_left", run_id=header.run_id, reason=str(error), traceback=told_at)
+        # Neither its text nor the variables of its frames: payloads may be among them.
+        kind, where = type(error).__qualname__, "".join(traceback.format_tb(error.__traceback__))
+        tools.log.error("run_left", run_id=header.run_id, error=kind, traceback=where)
         return told._replace(error=DurableError(f"{type(error).__qualname__}: {error}", run_id=header.run_id))
 
 
