@@ -418,6 +418,30 @@ async def test_what_cannot_be_driven_is_left_alone_for_longer_each_time(
     await executor.close()
 
 
+class Defective(ForwardingJournal):
+    """A journal with a defect that one run comes upon."""
+
+    async def acquire(self, seen: RunHeader, claim: Any, **options: Any) -> Any:
+        if seen.run_id == "bad":
+            raise RuntimeError(f"unexpected {seen.input_data!r}")
+        return await super().acquire(seen, claim, **options)
+
+
+async def test_a_defect_that_one_run_comes_upon_is_told_and_the_others_go_on(
+    place: Place, lines: Lines
+) -> None:
+    store = place.store()
+    mine = place.executor(store=Store(store.url, Defective(store.journal), store.blobs))
+    await mine.start(tiny, run_id="bad", name="m4rk3r")
+    await mine.start(tiny, run_id="good", name="good")
+    taken = {one.run_id: one.status for one in await mine.worker().recover()}
+    assert taken == {"bad": "LEFT", "good": "COMPLETED"}
+    (told,) = lines.of("run_left")
+    assert (told["run_id"], told["error"]) == ("bad", "RuntimeError")
+    assert "in acquire" in told["traceback"]
+    assert "m4rk3r" not in json.dumps(told)
+
+
 @pytest.mark.parametrize("run_id", ["", " ", "a/b"])
 async def test_a_row_under_no_id_is_told_of_and_never_run(place: Place, lines: Lines, run_id: str) -> None:
     mine = place.executor()
