@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import inspect
-import random
-import uuid
 import warnings
 from collections.abc import Coroutine
-from datetime import UTC, datetime
-from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
-from durable_core.clock import epoch_ms
+from durable_core.awaited import UNSET, awaited, slept
 from durable_core.errors import UsageError
 from durable_core.identity import check_id
-from durable_core.log import get_logger
 from durable_core.map_options import MapArguments, checked, mapped
 from durable_core.scope import Scope, calling_task
 from durable_core.step_definition import is_async
+from durable_core.verbs import Verbs
 from durable_core.workflow import step_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
+    from datetime import datetime, timedelta
 
-    from structlog.typing import FilteringBoundLogger
     from typing_extensions import Unpack
 
-    from durable_core.map_options import MapOptions, Mapped
     from durable_core.map_result import MapResult
-    from durable_core.step_definition import Step
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,96 +31,6 @@ A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
-
-
-class Engine(Protocol):
-    """What drives the workflow that holds a context."""
-
-    run_id: str
-    created_at: str
-
-    def call(
-        self,
-        scope: Scope,
-        step: Step[..., Any],
-        args: tuple[object, ...],
-        kwargs: dict[str, object],
-        caller: object,
-        *,
-        condition: bool = True,
-    ) -> Coroutine[Any, Any, Any]:
-        """Allots the id of a step call; the coroutine runs, replays or skips it."""
-        ...
-
-    def is_replaying(self) -> bool:
-        """Whether recorded steps are left that the workflow has not come to."""
-        ...
-
-    def map(
-        self, scope: Scope, mapped: Mapped, items: Iterable[Any], options: MapOptions, caller: object
-    ) -> Coroutine[Any, Any, MapResult[Any]]:
-        """Allots the id of a map; the coroutine runs its items, or replays it."""
-        ...
-
-    async def join(self, scope: Scope, branches: tuple[Branch[Any], ...], caller: object) -> list[Any]:
-        """Runs branches side by side, until each has ended or stands at a step boundary."""
-        ...
-
-
-class Verbs:
-    """What both kinds of context have, not awaited and the same on every replay.
-
-    `now`, `random` and `uuid4` are for decisions and ids in the workflow's own code, where the wall clock and
-    the random module would give something else on resume.
-    """
-
-    def __init__(self, engine: Engine, scope: Scope) -> None:
-        self._engine = engine
-        self._scope = scope
-
-    @property
-    def run_id(self) -> str:
-        """The run's id."""
-        return self._engine.run_id
-
-    @property
-    def is_replaying(self) -> bool:
-        """Whether the run was resumed and this line has run before."""
-        return self._engine.is_replaying()
-
-    @property
-    def log(self) -> FilteringBoundLogger:
-        """A logger; its lines name the run."""
-        return get_logger("durable_core.workflow")
-
-    def now(self) -> datetime:
-        """When this scope's last returned step was committed, in UTC; at first the run's creation."""
-        millis = epoch_ms(self._scope.last_at or self._engine.created_at)
-        return datetime.fromtimestamp(millis / 1000, UTC)
-
-    def random(self) -> float:
-        """A number from 0 to 1 that depends on the run, the scope and how many were drawn before.
-
-        Raises:
-            AmbiguousStep: Another task draws in this scope, too.
-        """
-        return random.Random(self._draw()).random()
-
-    def uuid4(self) -> uuid.UUID:
-        """A UUID that depends on the run, the scope and how many were drawn before.
-
-        Raises:
-            AmbiguousStep: Another task draws in this scope, too.
-        """
-        return uuid.UUID(bytes=self._draw()[:16], version=4)
-
-    def _draw(self) -> bytes:
-        number = self._scope.draw(self._caller())
-        return sha256(f"{self.run_id}\n{self._scope.path}\n{number}".encode()).digest()
-
-    def _caller(self) -> object:
-        """Who calls a verb: the task, or the thread."""
-        return calling_task()
 
 
 class Branch(Coroutine[Any, Any, R]):
@@ -226,6 +130,63 @@ class Context(Verbs):
         """
         step, caller = step_of(fn), calling_task()
         return self._engine.call(self._scope, step, args, kwargs, caller, condition=bool(condition))
+
+    def sleep(
+        self, seconds: float | timedelta | None = None, /, *, until: datetime | None = None
+    ) -> Coroutine[Any, Any, None]:
+        """Waits, for however long: the end is recorded, and a process needn't stay for it.
+
+        Args:
+            seconds: How long; a time that is over already ends at once.
+            until: Till when: an aware datetime, best made from `ctx.now()`.
+
+        Raises:
+            UsageError: It is no time.
+        """
+        return self._engine.sleep(self._scope, slept(seconds, until), calling_task())
+
+    @overload
+    def wait_for_event(
+        self, name: str, /, *, type: type[T], timeout: float | timedelta | None = None
+    ) -> Coroutine[Any, Any, T]: ...
+
+    @overload
+    def wait_for_event(
+        self, name: str, /, *, type: type[T], timeout: float | timedelta | None = None, default: A
+    ) -> Coroutine[Any, Any, T | A]: ...
+
+    @overload
+    def wait_for_event(
+        self, name: str, /, *, timeout: float | timedelta | None = None, default: object = UNSET
+    ) -> Coroutine[Any, Any, Any]: ...
+
+    def wait_for_event(
+        self,
+        name: str,
+        /,
+        *,
+        type: Any = None,
+        timeout: float | timedelta | None = None,
+        default: Any = UNSET,
+    ) -> Coroutine[Any, Any, Any]:
+        """Waits for something that is sent to the run: `executor.signal`, `durable signal`.
+
+        Events of a name are taken in the order in which they were sent, each once; one that came before the
+        wait is taken at once.
+
+        Args:
+            name: Of the event.
+            type: What its payload is restored as.
+            timeout: How long to wait: seconds, or a timedelta.
+            default: What comes instead when nothing has come by then.
+
+        Raises:
+            UsageError: The timeout is no time, or the type can't be restored.
+            EventTimeout: (awaiting) Nothing came in time, and there is no default.
+            EventInvalid: (awaiting) What came doesn't fit the type.
+        """
+        found = awaited(name, type, timeout, default)
+        return self._engine.event(self._scope, found, calling_task())
 
     @overload
     def map(

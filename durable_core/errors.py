@@ -158,6 +158,12 @@ class DeadlineReached(DurableError):
     retryable = True
 
 
+class RunEnded(DurableError):
+    """The run is over, and takes no more events."""
+
+    code = "RUN_ENDED"
+
+
 class RunNotFinished(DurableError):
     """The run has no output yet."""
 
@@ -269,6 +275,18 @@ class ManifestError(DurableError):
     """The manifest of a map can't be read, or a line of it is no item."""
 
     code = "MANIFEST"
+
+
+class EventTimeout(StepFailed):
+    """An event that was waited for didn't come in time."""
+
+    code = "EVENT_TIMEOUT"
+
+
+class EventInvalid(StepFailed):
+    """The payload of an event doesn't fit the type that it was waited for as; it is taken all the same."""
+
+    code = "EVENT_INVALID"
 
 
 class StepTimedOut(DurableError):

@@ -141,8 +141,11 @@ def _processors(chosen: dict[str, str]) -> list[Processor]:
     ]
     if style == "console":
         coloured = _is_terminal() and "NO_COLOR" not in os.environ
-        return [*shared, structlog.dev.ConsoleRenderer(colors=coloured)]
-    return [*shared, structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        plain = structlog.dev.plain_traceback
+        return [*shared, structlog.dev.ConsoleRenderer(colors=coloured, exception_formatter=plain)]
+    # By default both would show the variables of each frame, and payloads are among them.
+    told = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+    return [*shared, structlog.processors.ExceptionRenderer(told), structlog.processors.JSONRenderer()]
 
 
 def _is_terminal() -> bool:

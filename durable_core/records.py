@@ -40,6 +40,8 @@ LISTED: Final = (*ACTIVE, *ENDED, PRUNING)  # what a listing shows; a tombstone 
 STEP_KIND: Final = "step"
 JOIN_KIND: Final = "join"  # of the record of a `parallel` that failed: no step, and not shown as one
 MAP_KIND: Final = "map"
+SLEEP_KIND: Final = "sleep"
+EVENT_KIND: Final = "event"
 ITEM_KIND: Final = "item"  # of a map's item that may have killed its process: no step, and not shown as one
 
 MAX_ATTEMPTS_KEPT: Final = 10

@@ -8,14 +8,17 @@ import inspect
 import threading
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
-from durable_core.context import Branch, Engine, Verbs, branch_name, check_branches
+from durable_core.awaited import UNSET, awaited, slept
+from durable_core.context import Branch, branch_name, check_branches
 from durable_core.errors import RunningLoop, UsageError
 from durable_core.map_options import MapArguments, checked, mapped
 from durable_core.step_definition import is_async
+from durable_core.verbs import Engine, Verbs
 from durable_core.workflow import step_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
+    from datetime import datetime, timedelta
 
     from typing_extensions import Unpack
 
@@ -69,6 +72,38 @@ class SyncContext(Verbs):
         return self._wait(
             self._engine.call(self._scope, step, args, kwargs, caller, condition=bool(condition))
         )
+
+    def sleep(self, seconds: float | timedelta | None = None, /, *, until: datetime | None = None) -> None:
+        """Waits, for however long, as `Context.sleep`."""
+        self._wait(self._engine.sleep(self._scope, slept(seconds, until), self._caller()))
+
+    @overload
+    def wait_for_event(
+        self, name: str, /, *, type: type[T], timeout: float | timedelta | None = None
+    ) -> T: ...
+
+    @overload
+    def wait_for_event(
+        self, name: str, /, *, type: type[T], timeout: float | timedelta | None = None, default: A
+    ) -> T | A: ...
+
+    @overload
+    def wait_for_event(
+        self, name: str, /, *, timeout: float | timedelta | None = None, default: object = UNSET
+    ) -> Any: ...
+
+    def wait_for_event(
+        self,
+        name: str,
+        /,
+        *,
+        type: Any = None,
+        timeout: float | timedelta | None = None,
+        default: Any = UNSET,
+    ) -> Any:
+        """Waits for something that is sent to the run, as `Context.wait_for_event`; gives its payload."""
+        found = awaited(name, type, timeout, default)
+        return self._wait(self._engine.event(self._scope, found, self._caller()))
 
     @overload
     def map(
@@ -161,7 +196,12 @@ class SyncContext(Verbs):
                 run_id=self.run_id,
                 remedy="Use a SyncContext in the thread of its `def` workflow only",
             )
-        return asyncio.run_coroutine_threadsafe(verb, self._loop).result()
+        plain_code = self._engine.plain_code
+        plain_code.stops()
+        try:
+            return asyncio.run_coroutine_threadsafe(verb, self._loop).result()
+        finally:
+            plain_code.goes_on()
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
@@ -171,7 +211,9 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-async def in_thread(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+async def in_thread(
+    fn: Callable[Concatenate[SyncContext, P], R], context: SyncContext, /, *args: P.args, **kwargs: P.kwargs
+) -> R:
     """Runs plain workflow code in a thread of its own: however many branches wait, none holds up another.
 
     The thread can't be cancelled: a cancellation waits until the code has come to its next verb, which
@@ -179,7 +221,7 @@ async def in_thread(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) ->
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[R] = loop.create_future()
-    context = contextvars.copy_context()
+    variables, plain_code = contextvars.copy_context(), context._engine.plain_code
 
     def settle(result: R | None, error: BaseException | None) -> None:
         if error is not None:
@@ -190,13 +232,15 @@ async def in_thread(fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) ->
     def run() -> None:
         result, error = None, None
         try:
-            result = context.run(fn, *args, **kwargs)
+            result = variables.run(fn, context, *args, **kwargs)
         except (
             BaseException
         ) as raised:  # whatever ends the code has to reach the loop; StopIteration can't as it is
             error = RuntimeError(repr(raised)) if isinstance(raised, StopIteration) else raised
+        plain_code.stops()
         loop.call_soon_threadsafe(settle, result, error)
 
+    plain_code.goes_on()
     threading.Thread(target=run, name="durable-workflow", daemon=True).start()
     while True:
         try:

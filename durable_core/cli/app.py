@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from durable_core.cli import checkpoints, looking, making, outcome, output, pruning, running
+from durable_core.cli import (
+    checkpoints,
+    looking,
+    making,
+    outcome,
+    output,
+    pruning,
+    repairing,
+    running,
+    working,
+)
 from durable_core.errors import DurableError, UsageError
 
 if TYPE_CHECKING:
@@ -54,6 +64,12 @@ app.command("run")(running.run)
 app.command("resume")(running.resume)
 app.command("list")(looking.list_runs)
 app.command("show")(looking.show)
+app.command("signal")(repairing.signal)
+app.command("cancel")(repairing.cancel)
+app.command("skip")(repairing.skip)
+app.command("fork")(repairing.fork)
+app.command("worker")(working.worker)
+app.command("recover")(working.recover)
 app.command("prune")(pruning.prune)
 app.command("init")(making.init)
 app.add_typer(checkpoints.checkpoint_app, name="checkpoint")

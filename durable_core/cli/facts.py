@@ -8,15 +8,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from durable_core.clock import epoch_ms
+from durable_core.clock import epoch_ms, rfc3339
 from durable_core.engine.process import is_dead, told
+from durable_core.engine.suspension import NEVER_MS
 from durable_core.records import (
     CORRUPT,
+    EVENT_KIND,
     LISTED,
     PRUNING,
     RUNNING,
+    SLEEP_KIND,
     STARTED,
     STEP_STATUSES,
+    SUSPENDED,
     RunHeader,
     StepRecord,
 )
@@ -68,6 +72,7 @@ def run_facts(header: RunHeader, now_ms: int) -> Document:
         "created_at": header.created_at,
         "updated_at": header.updated_at,
         "ended_at": header.ended_at,
+        "wakes_at": _wakes_at(header),
         "took_ms": columns.read("created_at", lambda: _took_ms(header.created_at, header.ended_at), None),
         "counts": {status: count for status, count in counts.items() if isinstance(count, int)},
         "error": _chosen(error, ("code", "type", "message", "steps", "traceback")),
@@ -142,10 +147,18 @@ def _driver(header: RunHeader, now_ms: int) -> Document | None:
     }
 
 
+def _wakes_at(header: RunHeader) -> str | None:
+    """When a run that waits goes on by itself; None: it doesn't, or isn't waiting."""
+    waits = header.status == SUSPENDED and header.due_at_ms < NEVER_MS
+    return rfc3339(header.due_at_ms) if waits else None
+
+
 def _state(record: StepRecord, error: Document, detail: Document, run: Document) -> str | None:
-    """What STARTED means here: running, waiting for its next attempt, interrupted, or in doubt."""
+    """What STARTED means here: running, waiting, before its next attempt, interrupted, or in doubt."""
     if record.status != STARTED:
         return None
+    if record.kind in (EVENT_KIND, SLEEP_KIND):
+        return "waiting"
     if error:
         return "retrying"
     if detail.get("interrupted"):

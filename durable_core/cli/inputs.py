@@ -1,4 +1,4 @@
-"""A run's inputs from the command line: `--input JSON`, `--input @FILE`, `--input -`."""
+"""Values from the command line: `JSON`, `@FILE`, or `-` for standard input."""
 
 from __future__ import annotations
 
@@ -19,21 +19,48 @@ def read_inputs(given: str | None) -> dict[str, object]:
     Raises:
         UsageError: It can't be read, or isn't a JSON object.
     """
-    if given is None:
-        return {}
+    found = read_value(given, "--input") if given is not None else {}
+    if not isinstance(found, dict):
+        where = (
+            given[1:] if given and given[0] == "@" else {"-": "standard input"}.get(given or "", "--input")
+        )
+        raise UsageError(
+            f"{where} is a JSON {_KINDS.get(type(found), 'value')}, not an object",
+            remedy="""Name each input of the workflow: {"name": value, …}""",
+        )
+    return found
+
+
+def read_value(given: str, what: str) -> object:
+    """Any JSON value, given in the same ways.
+
+    Args:
+        given: As above.
+        what: The option or argument that it was given with.
+
+    Raises:
+        UsageError: It can't be read.
+    """
+    where = _source(given, what)
     if given == "-":
         if sys.stdin is None:
-            raise UsageError("there is no standard input to read the inputs from")
-        return _parsed(_decoded(sys.stdin.buffer.read(), "standard input"), "standard input")
+            raise UsageError("there is no standard input to read from")
+        return _parsed(_decoded(sys.stdin.buffer.read(), where), where, what)
     if given.startswith("@"):
-        name = given[1:]
         try:
-            data = Path(name).read_bytes()
+            data = Path(where).read_bytes()
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise UsageError(f"the input file {name!r} can't be read: {reason}") from error
-        return _parsed(_decoded(data, name), name)
-    return _parsed(given, "--input")
+            raise UsageError(f"the input file {where!r} can't be read: {reason}") from error
+        return _parsed(_decoded(data, where), where, what)
+    return _parsed(given, where, what)
+
+
+def _source(given: str, what: str) -> str:
+    """Where a value comes from, as messages say it."""
+    if given == "-":
+        return "standard input"
+    return given[1:] if given.startswith("@") else what
 
 
 def _decoded(data: bytes, where: str) -> str:
@@ -43,25 +70,22 @@ def _decoded(data: bytes, where: str) -> str:
         raise UsageError(f"{where} is no UTF-8 text (byte {error.start})") from error
 
 
-def _parsed(text: str, where: str) -> dict[str, object]:
+def _parsed(text: str, where: str, what: str) -> object:
     try:
-        found = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         raise UsageError(
             f"{where} is no JSON: {error.msg} at line {error.lineno}, column {error.colno}",
-            remedy="""Write --input '{"name": "value"}' in single quotes, or use a file (--input @FILE)""",
+            remedy=_EXAMPLES.get(what, """Text is written in double quotes inside single ones: '"yes"'"""),
         ) from error
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise UsageError(f"{where} can't be used: {reason}") from error
-    if not isinstance(found, dict):
-        raise UsageError(
-            f"{where} is a JSON {_KINDS.get(type(found), 'value')}, not an object",
-            remedy="""Name each input of the workflow: {"name": value, …}""",
-        )
-    return found
 
 
+_EXAMPLES = {
+    "--input": """Write --input '{"name": "value"}' in single quotes, or use a file (--input @FILE)"""
+}
 _KINDS = {list: "array", str: "string", int: "number", float: "number", bool: "boolean", type(None): "null"}
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from durable_core.errors import UsageError
 from durable_core.log import LEVEL_VARIABLE, LEVELS, configure_logging
 
 StoreUrl = Annotated[
@@ -21,6 +22,29 @@ StoreUrl = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output; errors too.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run; the beginning of its id is enough.")]
 Wait = Annotated[bool, typer.Option("--wait", help="If another process drives the run: wait for it.")]
+
+
+def _checked_on_wait(given: str) -> str:
+    if given not in ("block", "suspend"):
+        raise UsageError(f"--on-wait {given!r} is unknown", remedy="Use block or suspend")
+    return given
+
+
+OnWait = Annotated[
+    str,
+    typer.Option(
+        "--on-wait",
+        metavar="block|suspend",
+        callback=_checked_on_wait,
+        help="When everything in the run waits: wait here, or leave it to a worker (exit code 5).",
+    ),
+]
+Workflows = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--workflows", metavar="MODULE", help="Where workflows are defined. Default: DURABLE_WORKFLOWS."
+    ),
+]
 LogLevel = Annotated[
     str | None,
     typer.Option(

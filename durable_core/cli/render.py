@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from durable_core.cli.jsonable import as_text
 from durable_core.cli.output import clean, clean_lines, encodable
 from durable_core.cli.tables import Column, facts_text, table
-from durable_core.records import PRUNING, STARTED
+from durable_core.records import PRUNING, STARTED, SUSPENDED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,6 +72,7 @@ def run_text(run: Document, steps: Sequence[Document]) -> str:
         ("pruner" if run["status"] == PRUNING else "driver", _driver(run)),
         ("created", moment(run["created_at"])),
         ("ended", _ended(run["ended_at"], run["took_ms"])),
+        ("wakes", _wakes(run)),
         ("updated", None if run["ended_at"] else moment(run["updated_at"])),
         ("takeovers", run["fence"] - 1 if isinstance(run["fence"], int) and run["fence"] > 1 else None),
         ("crashes", run["crashes"] or None),
@@ -267,6 +268,12 @@ def _stored(step: Document) -> str:
 
 def _source(fingerprint: object) -> str:
     return f"  (source {str(fingerprint)[:12]})" if fingerprint else ""
+
+
+def _wakes(run: Document) -> str | None:
+    if run["status"] != SUSPENDED:
+        return None
+    return moment(run["wakes_at"]) if run["wakes_at"] else "when an event comes"
 
 
 def _ended(at: object, took_ms: object) -> str:

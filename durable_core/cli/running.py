@@ -17,14 +17,24 @@ from durable_core.cli.finding import complete_run_id, is_unrecorded, named_store
 from durable_core.cli.inputs import read_inputs
 from durable_core.cli.jsonable import as_document
 from durable_core.cli.loading import load_modules, load_workflow
-from durable_core.cli.options import AsJson, LogFormat, LogLevel, RunId, StoreUrl, Wait, set_up_logging
+from durable_core.cli.options import (
+    AsJson,
+    LogFormat,
+    LogLevel,
+    OnWait,
+    RunId,
+    StoreUrl,
+    Wait,
+    Workflows,
+    set_up_logging,
+)
 from durable_core.cli.outcome import INTERRUPTED, NOT_FINISHED, RUN_FAILED, TERMINATED, FailedRun, Stopped
 from durable_core.cli.progress import keep_telling, status_line
 from durable_core.cli.render import value_text
 from durable_core.clock import SystemClock, rfc3339
 from durable_core.engine.executor import DurableWorkflowExecutor
 from durable_core.engine.failure import escaped_steps
-from durable_core.errors import RunFailed
+from durable_core.errors import RunFailed, UsageError
 from durable_core.identity import check_id, new_run_id
 from durable_core.records import COMPLETED
 from durable_core.settings import load_config
@@ -33,7 +43,7 @@ from durable_core.workflow import BoundWorkflow
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from durable_core.engine.results import RunResult
+    from durable_core.engine.results import RunResult, RunView
     from durable_core.store import Store
 
     Driving = Callable[[DurableWorkflowExecutor], Awaitable[RunResult[Any]]]
@@ -65,7 +75,11 @@ def run(
         ),
     ] = None,
     store: StoreUrl = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Only record the run, for a worker to drive; its id is printed.")
+    ] = False,
     wait: Wait = False,
+    on_wait: OnWait = "block",
     as_json: AsJson = False,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
@@ -73,7 +87,11 @@ def run(
     """Run a workflow to its end; its output goes to standard output.
 
     What the workflow itself prints goes to standard error.
+
+    Example: durable run invoices:month_end --input '{"customers": ["ann"]}' --run-id june
     """
+    if detach and wait:
+        raise UsageError("--detach waits for nobody", remedy="Leave --wait out, or --detach")
     verbose = set_up_logging(log_level, log_format)
     if run_id is not None:
         check_id(run_id, "run id")
@@ -81,35 +99,50 @@ def run(
     workflow = load_workflow(target)
     bound = BoundWorkflow(workflow, workflow.from_json(read_inputs(given)))
     chosen = run_id if run_id is not None else _new_id(workflow.name)
+    if detach:
+        _tell_recorded(asyncio.run(_recorded(opened, bound, chosen)), as_json)
+        return
     again = _resume_command(chosen, [target.rpartition(":")[0]], store)
     errand = _Errand(chosen, again, verbose, is_new=True)
-
-    def driving(executor: DurableWorkflowExecutor) -> Awaitable[RunResult[Any]]:
-        return executor.run(bound, run_id=chosen, session_id=session_id, wait=wait)
-
-    _finish(_driven(opened, driving, errand), as_json)
+    how: Any = {"wait": wait, "on_wait": on_wait, "session_id": session_id}
+    _finish(
+        _driven(opened, lambda executor: executor.run(bound, run_id=chosen, **how), errand), errand, as_json
+    )
 
 
 def resume(
     run_id: RunId,
-    workflows: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--workflows", metavar="MODULE", help="Where workflows are defined. Default: DURABLE_WORKFLOWS."
-        ),
-    ] = None,
+    workflows: Workflows = None,
     store: StoreUrl = None,
     wait: Wait = False,
+    on_wait: OnWait = "block",
     as_json: AsJson = False,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
 ) -> None:
-    """Go on with a run from its first step that isn't committed, with the recorded inputs."""
+    """Go on with a run from its first step that isn't committed, with the recorded inputs.
+
+    Example: durable resume june --workflows invoices
+    """
     verbose = set_up_logging(log_level, log_format)
     opened = named_store(store)
     chosen = asyncio.run(_named_run(opened, run_id))
     errand = _Errand(chosen, _resume_command(chosen, load_modules(workflows), store), verbose)
-    _finish(_driven(opened, lambda executor: executor.resume(chosen, wait=wait), errand), as_json)
+    how: Any = {"wait": wait, "on_wait": on_wait}
+    result = _driven(opened, lambda executor: executor.resume(chosen, **how), errand)
+    _finish(result, errand, as_json)
+
+
+async def _recorded(store: Store, bound: BoundWorkflow[Any], run_id: str) -> RunView:
+    async with DurableWorkflowExecutor(store) as executor:
+        return await executor.start(bound, run_id=run_id)
+
+
+def _tell_recorded(view: RunView, as_json: bool) -> None:
+    if as_json:
+        output.write(as_document({"run_id": view.run_id, "status": view.status, "counts": view.counts}))
+    else:
+        output.write(f"{output.clean(view.run_id)}\n")
 
 
 async def _named_run(store: Store, given: str) -> str:
@@ -215,7 +248,7 @@ def _saying_that_it_stops() -> Iterator[None]:
 # ---- Telling how it ended ----
 
 
-def _finish(result: RunResult[Any], as_json: bool) -> None:
+def _finish(result: RunResult[Any], errand: _Errand, as_json: bool) -> None:
     """Writes the result; a run that has not come to its end gives exit code 5."""
     done = result.status == COMPLETED
     value = result.output if done else None
@@ -231,6 +264,8 @@ def _finish(result: RunResult[Any], as_json: bool) -> None:
         told = ", ".join(f"{count} {status.lower()}" for status, count in result.counts.items()) or "no steps"
         output.tell(f"{result.run_id}: {result.status} ({told})")
     if not done:
+        if not as_json:
+            output.tell(f"The run waits: a worker goes on with it, or: {errand.again}")
         raise typer.Exit(NOT_FINISHED)
 
 

@@ -22,6 +22,7 @@ from durable_core.engine.batch_progress import MapProgress, live
 from durable_core.engine.batch_pump import Pump
 from durable_core.engine.failure import as_json, described
 from durable_core.engine.step_records import committed, failed, next_attempt
+from durable_core.engine.suspension import Wait
 from durable_core.errors import Fenced, JournalUnavailable, MapFailed, StepFailed, StepMismatch
 from durable_core.item_table import SUCCEEDED, ItemTable
 from durable_core.map_reference import MapReference, recorded_map, recorded_output, recorded_place
@@ -31,11 +32,11 @@ from durable_core.records import FAILED, MAP_KIND, STARTED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from durable_core.context import Engine
     from durable_core.engine.attempts import Attempts
     from durable_core.engine.step_records import Call
     from durable_core.map_options import MapOptions
     from durable_core.records import StepRecord
+    from durable_core.verbs import Engine
 
 
 _MANY_ROWS: Final = 5_000  # hashing them takes milliseconds
@@ -119,7 +120,8 @@ class Batch:
         pump = Pump(drive, self.call, options, intake, runner, log, progress)
         live[drive.run_id, self.call.step_id] = progress
         try:
-            await pump.run()
+            with drive.suspension.waiting(Wait()):  # for its items
+                await pump.run()
         except asyncio.CancelledError:
             await self._leave(attempt, log)
             raise

@@ -44,11 +44,11 @@ from durable_core.sync_context import SyncContext, in_thread
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from durable_core.context import Engine
     from durable_core.engine.batch_intake import Item
     from durable_core.engine.batch_log import ChunkLog
     from durable_core.engine.drive import Drive
     from durable_core.records import StepRecord
+    from durable_core.verbs import Engine
 
 MAX_INLINE_BYTES: Final = 8 * 1024  # raw; a larger output is a blob of its own
 _MAX_TRACEBACK_CHARS: Final = 2_000

@@ -48,13 +48,17 @@ class BlockingExecutor:
         """Runs, newest first."""
         return run_here(self._executor.list(**wanted), "list")
 
-    def steps(self, run_id: str) -> builtins.list[StepView]:
+    def steps(self, run_id: str, **wanted: Any) -> builtins.list[StepView]:
         """The steps of a run."""
-        return run_here(self._executor.steps(run_id), "steps")
+        return run_here(self._executor.steps(run_id, **wanted), "steps")
 
     def output(self, step: StepView) -> object:
         """The output of a step."""
         return run_here(step.output(), "output")
+
+    def signal(self, run_id: str, name: str, payload: object = None, **options: Any) -> str:
+        """Sends an event to a run."""
+        return run_here(self._executor.signal(run_id, name, payload, **options), "signal")
 
     def cancel(self, run_id: str) -> RunView:
         """Cancels a run."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from durable_core.clock import rfc3339
 from durable_core.errors import RunningLoop, UsageError, WorkflowNotFound
+from durable_core.identity import check_id, new_run_id
 from durable_core.workflow import RUN_OPTIONS, BoundWorkflow, Workflow, registered
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from durable_core.clock import Clock
     from durable_core.records import RunHeader
 
 R = TypeVar("R")
@@ -108,3 +111,14 @@ def run_here(call: Coroutine[Any, Any, R], verb: str) -> R:
         f"the blocking form of {verb} was called inside a running event loop (notebooks have one)",
         remedy=f"Write `await executor.{verb}(…)` instead",
     )
+
+
+def run_id(workflow: Workflow[..., Any], chosen: str | None, clock: Clock) -> str:
+    """The id of a new run: the one that was chosen, or one made up.
+
+    Raises:
+        InvalidId: It can't be one.
+    """
+    if chosen is not None:
+        return check_id(chosen, "run id")
+    return new_run_id(workflow.name, rfc3339(clock.now_ms()))

@@ -19,6 +19,7 @@ from durable_core.errors import (
 )
 from durable_core.identity import place
 from durable_core.log import get_logger
+from durable_core.plain_code import PlainCode
 from durable_core.records import FAILED
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from durable_core.engine.asking import R
     from durable_core.engine.lease import HeldLease, Renewals
     from durable_core.engine.outputs import StoredOutcomes
+    from durable_core.engine.suspension import Suspension
     from durable_core.engine.threads import BodyThreads
     from durable_core.engine.values import Values
     from durable_core.identity import KeyMaker
@@ -95,6 +97,8 @@ class Drive:
         deferred: The tasks that were cancelled while a `def` body ran: cancelled once its outcome is
             committed.
         strays: `def` bodies that go on after nobody waits for them any more.
+        suspension: Who waits, and what becomes of the run when nobody does anything else.
+        plain_code: Threads of `def` workflow code that are not inside a verb.
         suspects: Held by a step that was running when its process died: these run one at a time.
         idle: Set when the last task leaves its step.
     """
@@ -122,6 +126,8 @@ class Drive:
     deferred: set[asyncio.Task[Any] | None] = field(default_factory=set)
     strays: set[asyncio.Future[Any]] = field(default_factory=set)
     suspects: asyncio.Lock = field(default_factory=asyncio.Lock)
+    suspension: Suspension = field(init=False)
+    plain_code: PlainCode = field(default_factory=PlainCode)
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     _pauses: dict[asyncio.Future[None], Halt | None] = field(default_factory=dict)
 
@@ -150,6 +156,10 @@ class Drive:
             self.workflow_task.cancel()
         for task in self.tasks:
             task.cancel()
+
+    def counted(self) -> dict[str, int]:
+        """Steps by status, as the header has them."""
+        return {status: count for status, count in sorted(self.counts.items()) if count}
 
     def check(self) -> None:
         """Raises why nothing more may be begun, if so.

@@ -1,6 +1,7 @@
 """Driving a run that was acquired: from its records to every way out.
 
 workflow returns                   COMPLETED
+every live branch waits            SUSPENDED, for those who drive runs so; nothing of it is in flight
 an exception leaves it             FAILED, with the ids of the failed steps it came from
 a step is in doubt                 FAILED, whatever the workflow catches: a person has to decide
 SIGTERM, SIGINT, cancellation      released as PENDING; steps in flight are marked interrupted
@@ -23,6 +24,7 @@ from durable_core.engine.drive import Drive, poison
 from durable_core.engine.failure import as_json, described, escaped_steps
 from durable_core.engine.lease import HeldLease
 from durable_core.engine.sessions import completed, steps_of
+from durable_core.engine.suspension import Suspension
 from durable_core.errors import (
     CorruptRecord,
     DurableError,
@@ -32,8 +34,10 @@ from durable_core.errors import (
     RunCrashLimitReached,
     RunFailed,
     RunInterrupted,
+    RunSuspended,
     StepInDoubt,
     StepMismatch,
+    UsageError,
     WorkflowOver,
 )
 from durable_core.identity import KeyMaker
@@ -44,11 +48,11 @@ from durable_core.scope import Scope
 from durable_core.sync_context import SyncContext, in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Coroutine, Mapping
 
     from durable_core.engine.admission import Admitted
     from durable_core.engine.drive import Tools
-    from durable_core.engine.stopping import Deadline
+    from durable_core.engine.stopping import WayOut
     from durable_core.workflow import Workflow
 
 
@@ -58,7 +62,8 @@ async def drive(
     workflow: Workflow[..., Any],
     *,
     keeps_changed: bool = False,
-    deadline: Deadline | None = None,
+    suspends: bool = False,
+    deadline: WayOut | None = None,
 ) -> tuple[RunHeader, Any]:
     """Drives an acquired run to a way out.
 
@@ -67,10 +72,11 @@ async def drive(
         admitted: The run, as acquired.
         workflow: To be called with a context and the recorded inputs.
         keeps_changed: Recorded outputs are used although their inputs have changed.
+        suspends: Whether the run is left when everybody in it waits.
         deadline: When the run has to be left.
 
     Returns:
-        The header as it ended, and the output.
+        The header as it ended, or as it was suspended, and the output.
 
     Raises:
         RunFailed: With the cause chained.
@@ -80,6 +86,7 @@ async def drive(
     header = admitted.header
     current = _begun(tools, admitted)
     current.keeps_changed = keeps_changed
+    current.suspension = Suspension(current, suspends=suspends)
     tools.renewals.keep(current.held)
     token = here.set(RunInfo(header.run_id, header.fence))
     outcomes = reading.set(tools.outcomes)
@@ -92,16 +99,22 @@ async def drive(
         await _load(current)
         if deadline is not None:
             deadline.watch(current)
-        output = await _run_workflow(current, workflow, inputs)
+        output = await _run_workflow(current, workflow, inputs, contained=suspends)
         return await _complete(current, workflow, output)
     except RunFailed:
         raise
+    except RunSuspended:
+        if current.suspension.header is None:
+            raise
+        current.log.info("run_suspended", due_at_ms=current.suspension.header.due_at_ms)
+        return current.suspension.header, None
     except BaseException as error:  # whatever it is, also a fault of ours: the run is left to the next owner
         await _release(current, error)
         raise
     finally:
         if deadline is not None:
             deadline.forget()
+        await current.suspension.end()
         here.reset(token)
         reading.reset(outcomes)
         tools.renewals.drop(current.held)
@@ -142,13 +155,17 @@ async def _load(current: Drive) -> None:
         current.counts.update(one.status for one in page if current.owns(one) and one.kind != JOIN_KIND)
 
 
-async def _run_workflow(current: Drive, workflow: Workflow[..., Any], inputs: Mapping[str, object]) -> Any:
+async def _run_workflow(
+    current: Drive, workflow: Workflow[..., Any], inputs: Mapping[str, object], *, contained: bool
+) -> Any:
     """Runs the workflow in a task of its own, and waits until every step it started is at a boundary."""
     engine, loop = steps_of(current), asyncio.get_running_loop()
     if workflow.is_async:
         called = workflow.fn(Context(engine, Scope()), **inputs)
     else:
         called = in_thread(workflow.fn, SyncContext(engine, Scope(), loop), **inputs)
+    if contained:
+        called = _contained(called)
     task = current.workflow_task = loop.create_task(called, name=f"durable:{current.run_id}")
     try:
         await asyncio.wait((task,))
@@ -174,6 +191,17 @@ async def _run_workflow(current: Drive, workflow: Workflow[..., Any], inputs: Ma
     if isinstance(failure, Exception):
         raise await _fail(current, failure) from failure
     raise failure
+
+
+async def _contained(called: Coroutine[Any, Any, Any]) -> Any:
+    """A workflow that ends its process only fails where many runs are driven: it would end every worker."""
+    try:
+        return await called
+    except SystemExit as left:
+        raise UsageError(
+            f"the workflow ended the process that drove it: SystemExit({left.code!r})",
+            remedy="Let it raise another exception, or return",
+        ) from left
 
 
 async def _settle(current: Drive) -> None:
@@ -211,7 +239,7 @@ async def _complete(current: Drive, workflow: Workflow[..., Any], output: object
         counts=_counts(current),
     )
     header = await _leave(current, departure)
-    current.log.info("run_completed", counts=_counted(current))
+    current.log.info("run_completed", counts=current.counted())
     unasked = [record.step_id for record in current.records.values() if current.owns(record)]
     if unasked:
         current.log.warning("recorded_steps_not_asked_for", step_ids=unasked[:20], count=len(unasked))
@@ -283,8 +311,4 @@ async def _leave(current: Drive, departure: Departure) -> RunHeader:
 
 
 def _counts(current: Drive) -> str:
-    return as_json(_counted(current))
-
-
-def _counted(current: Drive) -> dict[str, int]:
-    return {status: count for status, count in sorted(current.counts.items()) if count}
+    return as_json(current.counted())

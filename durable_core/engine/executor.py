@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, get_args, overload
 
-from durable_core.clock import Clock, SystemClock, rfc3339
-from durable_core.engine import admission, calls, forks, looking, operations
+from durable_core.clock import Clock, SystemClock
+from durable_core.engine import admission, calls, looking
 from durable_core.engine.blocking import BlockingExecutor
 from durable_core.engine.housekeeping import Housekeeping
+from durable_core.engine.repairing import Repairing
 from durable_core.engine.results import RunResult, RunView, StepView, view_of
 from durable_core.engine.running import How, drive_admitted, go_on, released_on_sigterm
 from durable_core.engine.stopping import Deadline
 from durable_core.engine.tools import check_settings, tools_of
+from durable_core.engine.worker import DEFAULT_CONCURRENCY, DEFAULT_DRAIN_S, Worker
 from durable_core.envelope import DEFAULT_CAP
 from durable_core.errors import UsageError
-from durable_core.identity import check_id, new_run_id
 from durable_core.log import ensure_configured
-from durable_core.records import CANCELLED, COMPLETED
 from durable_core.store import Store
 from durable_core.store_urls import store_url
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     import os
     from datetime import datetime, timedelta
 
-    from durable_core.records import RunHeader
     from durable_core.settings import CheckpointingConfig
     from durable_core.workflow import BoundWorkflow, Workflow
 
 R = TypeVar("R")
 OnChange = Literal["error", "keep"]
+OnWait = Literal["block", "suspend"]
 
 DEFAULT_LEASE_S: Final = 30.0
 DEFAULT_RUN_CRASH_LIMIT: Final = 5
 DEFAULT_GRACE_S: Final = 10.0
 
 
-class DurableWorkflowExecutor(Housekeeping):
+class DurableWorkflowExecutor(Repairing, Housekeeping):
     """Runs workflows and resumes them from their last committed step.
 
     Args:
@@ -102,6 +102,7 @@ class DurableWorkflowExecutor(Housekeeping):
         session_id: str | None = None,
         wait: bool = False,
         on_change: OnChange = "error",
+        on_wait: OnWait = "block",
         deadline: datetime | timedelta | None = None,
     ) -> RunResult[R]: ...
 
@@ -115,6 +116,7 @@ class DurableWorkflowExecutor(Housekeeping):
         session_id: str | None = None,
         wait: bool = False,
         on_change: OnChange = "error",
+        on_wait: OnWait = "block",
         deadline: datetime | timedelta | None = None,
         **inputs: object,
     ) -> RunResult[R]: ...
@@ -129,6 +131,7 @@ class DurableWorkflowExecutor(Housekeeping):
         session_id: str | None = None,
         wait: bool = False,
         on_change: OnChange = "error",
+        on_wait: OnWait = "block",
         deadline: datetime | timedelta | None = None,
         **inputs: object,
     ) -> RunResult[R]:
@@ -144,6 +147,8 @@ class DurableWorkflowExecutor(Housekeeping):
             wait: When somebody else drives the run: wait for it instead of raising `RunBusy`.
             on_change: What happens to a committed step that is called with another input now: `error` raises
                 `StepMismatch`, `keep` uses the recorded output.
+            on_wait: What becomes of the run when everything in it waits: `block` waits here; `suspend` gives
+                a result with status SUSPENDED, and whoever drives it when it is due or woken goes on.
             deadline: An aware datetime, or how long from now, at which the run has to be left.
             inputs: By name.
 
@@ -158,7 +163,7 @@ class DurableWorkflowExecutor(Housekeeping):
             Fenced, JournalUnavailable: The run was taken over meanwhile, or its store is out of reach.
         """
         workflow, named = calls.bound(wf, inputs)
-        how = self._how(wait=wait, on_change=on_change, deadline=deadline)
+        how = self._how(wait=wait, on_change=on_change, on_wait=on_wait, deadline=deadline)
         await self.store.journal.open()
         if resume_run_id is not None:
             if run_id not in (None, resume_run_id):
@@ -168,7 +173,7 @@ class DurableWorkflowExecutor(Housekeeping):
             given = workflow.checked(named) if named or wf is not workflow else None
             return await go_on(self._tools, header, workflow, given, how, redrive=True)
         named = workflow.checked(named)
-        chosen = self._run_id(workflow, run_id)
+        chosen = calls.run_id(workflow, run_id, self._tools.clock)
         header, mine = await admission.create(self._tools, workflow, chosen, named, session_id=session_id)
         if mine:
             self._tools.log.info("run_started", run_id=chosen, fence=header.fence, workflow=workflow.name)
@@ -196,7 +201,7 @@ class DurableWorkflowExecutor(Housekeeping):
         workflow, named = calls.bound(wf, inputs)
         named = workflow.checked(named)
         await self.store.journal.open()
-        chosen = self._run_id(workflow, run_id)
+        chosen = calls.run_id(workflow, run_id, self._tools.clock)
         header, mine = await admission.create(
             self._tools, workflow, chosen, named, owned=False, session_id=session_id
         )
@@ -213,6 +218,7 @@ class DurableWorkflowExecutor(Housekeeping):
         *,
         wait: bool = False,
         on_change: OnChange = "error",
+        on_wait: OnWait = "block",
         deadline: datetime | timedelta | None = None,
     ) -> RunResult[R]:
         """Goes on with a run from its first step that isn't committed, with the recorded inputs.
@@ -221,14 +227,13 @@ class DurableWorkflowExecutor(Housekeeping):
             run_id: The run; a FAILED one gets a fresh budget for the failures that ended it.
             wf: Its workflow; found by name among those this process has defined when None.
             wait: When somebody else drives the run: wait for it instead of raising `RunBusy`.
-            on_change: As of `run`.
-            deadline: As of `run`.
+            on_change, on_wait, deadline: As of `run`.
 
         Raises:
             WorkflowNotFound: This process has not defined the workflow.
             RunNotFound, RunBusy, RunFailed, RunCancelled, RunInputMismatch, DeadlineReached: As from `run`.
         """
-        how = self._how(wait=wait, on_change=on_change, deadline=deadline)
+        how = self._how(wait=wait, on_change=on_change, on_wait=on_wait, deadline=deadline)
         await self.store.journal.open()
         header = await self._header(run_id)
         return await go_on(self._tools, header, calls.meant(wf, header), None, how, redrive=True)
@@ -246,78 +251,17 @@ class DurableWorkflowExecutor(Housekeeping):
         """Every operation, for plain code."""
         return BlockingExecutor(self)
 
-    # ---- Repairing ----
-
-    async def cancel(self, run_id: str) -> RunView:
-        """Cancels a run: whoever drives it is fenced, and writes nothing more. An ended run stays as it is.
-
-        Returns:
-            The run as it is now: CANCELLED, or as it had ended.
-
-        Raises:
-            RunNotFound: There is no such run.
-        """
-        await self.store.journal.open()
-        return view_of(await operations.cancel(self._tools, await self._header(run_id)))
-
-    @released_on_sigterm
-    async def skip(self, run_id: str, step_id: str, *, output: object = operations.UNSET) -> StepView:
-        """Settles a step by hand that is STARTED or FAILED: the next resume uses the output given here, else
-        None.
-
-        Raises:
-            RunNotFound, StepNotFound: There is no such run, or step.
-            RunBusy: Somebody drives the run.
-            UsageError: The run is over, or the step has an outcome that stands.
-            InputNotSerializable: The output can't be stored.
-        """
-        await self.store.journal.open()
-        header = await self._header(run_id)
-        if header.status in (COMPLETED, CANCELLED):
-            raise UsageError(f"the run is {header.status}: nothing is left to skip", run_id=run_id)
-        record = await operations.skip(self._tools, header, step_id, output)
-        return StepView(record, self._tools.values, self._tools.outcomes)
-
-    @released_on_sigterm
-    async def fork(
-        self,
-        run_id: str,
-        *,
-        wf: Workflow[..., Any] | None = None,
-        new_run_id: str | None = None,
-        from_step: str | None = None,
-        inputs: dict[str, object] | None = None,
-        dry_run: bool = False,
-    ) -> forks.ForkPlan:
-        """Makes a new run, to be resumed, that takes over the committed steps of another, which stays as it
-        was.
-
-        A step that the new run calls with another input is run anew.
+    def worker(self, *, concurrency: int = DEFAULT_CONCURRENCY, drain_s: float = DEFAULT_DRAIN_S) -> Worker:
+        """What takes runs that are due and drives them: `await executor.worker().serve()`.
 
         Args:
-            run_id: The run to fork.
-            wf: Its workflow; found by name when None.
-            new_run_id: The new run's id; made up when None.
-            from_step: Only steps begun before this one are taken over.
-            inputs: Of the new run; those of the old one when None.
-            dry_run: Only tell what would be taken over.
+            concurrency: How many runs are driven at a time.
+            drain_s: How long steps in flight may go on once it is to stop.
 
         Raises:
-            RunNotFound, StepNotFound, WorkflowNotFound: There is none such.
-            RunInputMismatch: The new id is taken.
+            UsageError: A setting is out of range.
         """
-        await self.store.journal.open()
-        header = await self._header(run_id)
-        workflow = calls.meant(wf, header)
-        return await forks.fork(
-            self._tools,
-            workflow,
-            header,
-            self._run_id(workflow, new_run_id),
-            from_step=from_step,
-            inputs=workflow.checked(inputs) if inputs is not None else None,
-            dry_run=dry_run,
-        )
+        return Worker(self._tools, concurrency=concurrency, drain_s=drain_s)
 
     # ---- Looking ----
 
@@ -386,15 +330,10 @@ class DurableWorkflowExecutor(Housekeeping):
         """Closes it."""
         await self.close()
 
-    async def _header(self, run_id: str) -> RunHeader:
-        return await admission.header_of(self._tools, run_id, self.store.url)
-
-    def _run_id(self, workflow: Workflow[..., Any], chosen: str | None) -> str:
-        made = new_run_id(workflow.name, rfc3339(self._tools.clock.now_ms()))
-        return check_id(chosen, "run id") if chosen is not None else made
-
-    def _how(self, *, wait: bool, on_change: str, deadline: datetime | timedelta | None) -> How:
+    def _how(self, *, wait: bool, on_change: str, on_wait: str, deadline: datetime | timedelta | None) -> How:
         if on_change not in get_args(OnChange):
             raise UsageError(f"on_change={on_change!r} is unknown", remedy="Use 'error' or 'keep'")
+        if on_wait not in get_args(OnWait):
+            raise UsageError(f"on_wait={on_wait!r} is unknown", remedy="Use 'block' or 'suspend'")
         until = Deadline(deadline, self._tools.clock) if deadline is not None else None
-        return How(wait, on_change == "keep", until)
+        return How(wait, on_change == "keep", until, on_wait == "suspend")

@@ -6,7 +6,15 @@ import json
 import traceback
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_core.errors import BranchFailed, CrashLimitReached, DurableError, MapFailed, StepFailed
+from durable_core.errors import (
+    BranchFailed,
+    CrashLimitReached,
+    DurableError,
+    EventInvalid,
+    EventTimeout,
+    MapFailed,
+    StepFailed,
+)
 
 if TYPE_CHECKING:
     from durable_core.records import StepRecord
@@ -15,7 +23,9 @@ MAX_MESSAGE_CHARS: Final = 4_000
 MAX_TRACEBACK_CHARS: Final = 16_000
 ERROR_PARTS: Final = ("code", "type", "message", "traceback")
 USER_ERROR: Final = "ERROR"
-_KINDS: Final[dict[str, type[StepFailed]]] = {kind.code: kind for kind in (CrashLimitReached, MapFailed)}
+_KINDS: Final[dict[str, type[StepFailed]]] = {
+    kind.code: kind for kind in (CrashLimitReached, EventInvalid, EventTimeout, MapFailed)
+}
 
 
 def described(error: BaseException) -> dict[str, str]:

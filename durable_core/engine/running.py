@@ -11,7 +11,7 @@ from durable_core.engine import admission
 from durable_core.engine.asking import ask
 from durable_core.engine.driver import drive
 from durable_core.engine.results import RunResult, counts_of, result_of
-from durable_core.engine.stopping import Deadline, until_terminated
+from durable_core.engine.stopping import until_terminated
 from durable_core.errors import DeadlineReached, Fenced, HandOver, RunBusy, RunCancelled, RunInterrupted
 from durable_core.records import CANCELLED, COMPLETED, FAILED
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from durable_core.engine.drive import Tools
+    from durable_core.engine.stopping import WayOut
     from durable_core.records import RunHeader
     from durable_core.workflow import Workflow
 
@@ -35,11 +36,13 @@ class How(NamedTuple):
         wait: Whether to wait for somebody else who drives it.
         keeps_changed: Whether recorded outputs are used although their inputs have changed.
         deadline: When it has to be left.
+        suspends: Whether it is left when everybody in it waits.
     """
 
     wait: bool
     keeps_changed: bool
-    deadline: Deadline | None
+    deadline: WayOut | None
+    suspends: bool = False
 
 
 def released_on_sigterm(
@@ -126,7 +129,12 @@ async def drive_admitted(
     run_id = admitted.header.run_id
     try:
         ended, output = await drive(
-            tools, admitted, workflow, keeps_changed=how.keeps_changed, deadline=how.deadline
+            tools,
+            admitted,
+            workflow,
+            keeps_changed=how.keeps_changed,
+            suspends=how.suspends,
+            deadline=how.deadline,
         )
     except Fenced:
         now = await tools.journal.header(run_id)

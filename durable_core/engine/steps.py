@@ -18,46 +18,41 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_core.codec import decode
 from durable_core.current import StepInfo, here
-from durable_core.engine import bodies, branches
+from durable_core.engine import branches
 from durable_core.engine.attempts import NOTHING, Attempts
 from durable_core.engine.batch import Batch
 from durable_core.engine.batch_intake import Reread
 from durable_core.engine.branches import JOIN
-from durable_core.engine.failure import replayed
 from durable_core.engine.pure import run_pure
+from durable_core.engine.recorded import inline_output_of, is_used, output_of
 from durable_core.engine.step_records import Call, is_suspect, known, next_attempt, skipped
+from durable_core.engine.suspension import Wait
+from durable_core.engine.waits import SLEEP_STEP, Waits, wait_step
 from durable_core.errors import (
-    CorruptRecord,
-    DurableError,
     InputNotSerializable,
-    JournalUnavailable,
-    MissingBlob,
     StepFailed,
     StepMismatch,
-    StoreMisconfigured,
-    StoreNotFound,
     UsageError,
 )
 from durable_core.identity import input_hash
 from durable_core.map_options import check_items
 from durable_core.records import (
     COMMITTED,
+    EVENT_KIND,
     FAILED,
     MAP_KIND,
     SKIPPED,
+    SLEEP_KIND,
     STARTED,
     STEP_KIND,
-    STEP_STATUSES,
     StepRecord,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
-    from pydantic import TypeAdapter
-
+    from durable_core.awaited import Awaited, Slept
     from durable_core.context import Branch
     from durable_core.engine.drive import Drive
     from durable_core.map_options import MapOptions, Mapped
@@ -80,7 +75,9 @@ class Steps:
         self.drive = drive
         self.run_id = drive.run_id
         self.created_at = drive.header.created_at
+        self.plain_code = drive.plain_code
         self._attempts = Attempts(drive)
+        self._waits = Waits(self._attempts)
         self._turn_at = 0.0
 
     def is_replaying(self) -> bool:
@@ -147,9 +144,9 @@ class Steps:
         own = ""
         while True:
             record = known(self.drive, call, seen)
-            if record is not None and self._is_used(call, record, own):
+            if record is not None and is_used(self.drive, call, record, own):
                 if record.status == SKIPPED:  # by hand: what was given stands for the whole result
-                    return record, await self._output(record, None)
+                    return record, await output_of(self.drive, record, None)
                 result = await batch.replay(record)
                 if result is not None:
                     return record, result
@@ -159,6 +156,42 @@ class Steps:
             seen = await self._attempts.begin(attempt, seen)
             if seen is attempt:
                 return await batch.run(attempt, record)
+
+    def sleep(self, scope: Scope, asked: Slept, caller: object) -> Coroutine[Any, Any, None]:
+        """Allots the id of a sleep; the coroutine waits for what is left of it."""
+        return self._wait(scope, SLEEP_STEP, SLEEP_KIND, asked, caller)
+
+    def event(self, scope: Scope, awaited: Awaited, caller: object) -> Coroutine[Any, Any, Any]:
+        """Allots the id of a wait for an event; the coroutine gives its payload."""
+        return self._wait(scope, wait_step(awaited), EVENT_KIND, awaited, caller)
+
+    def _wait(
+        self, scope: Scope, step: Step[..., Any], kind: str, asked: Slept | Awaited, caller: object
+    ) -> Coroutine[Any, Any, Any]:
+        if self.drive.stopped is not None or (scope.halt is not None and scope.halt.is_set()):
+            return self._refused(scope)
+        self._refuse_inside_a_body()
+        step_id, index = scope.allot(step.name, caller)
+        call = Call(step, step_id, index, input_hash(step_id, asked.hashed(), {}), (), {}, scope, kind)
+        return self._waited(call, asked)
+
+    async def _waited(self, call: Call, asked: Slept | Awaited) -> Any:
+        self.drive.check()
+        seen = self.drive.records.pop(call.step_id, None)
+        if seen is not None and not seen.attempt_id and seen.kind != call.kind:
+            seen = await self.drive.ask(self.drive.tools.journal.step, self.run_id, call.step_id)
+
+        async def settle(call: Call, seen: StepRecord | None) -> tuple[StepRecord, Any]:
+            while True:
+                record = known(self.drive, call, seen)
+                if record is not None and is_used(self.drive, call, record, ""):
+                    return record, await output_of(self.drive, record, call.step.adapter)
+                call.scope.check_new()
+                seen, value = await self._waits.outcome(call, seen, asked)
+                if value is not NOTHING and seen is not None:
+                    return seen, value
+
+        return await self._until_boundary(call, seen, settle)
 
     async def _refused(self, scope: Scope) -> Any:
         """Raises why nothing may be begun, after a turn of the loop: it must not be stopped by a workflow."""
@@ -207,8 +240,8 @@ class Steps:
                 drive.check()
             scope.returned(seen)
             if seen.output_data is not None:
-                return self._inline_output(seen, step.adapter)
-            return await self._output(seen, step.adapter)
+                return inline_output_of(drive, seen, step.adapter)
+            return await output_of(drive, seen, step.adapter)
         if seen is not None and not seen.attempt_id:  # it was read without what a change of input takes
             seen = await drive.ask(drive.tools.journal.step, self.run_id, step_id)
         call = Call(step, step_id, index, hashed, args, kwargs, scope)
@@ -223,6 +256,9 @@ class Steps:
     ) -> Any:
         """Takes a step from its record to its outcome, while the drive knows that its task is in it."""
         drive = self.drive
+        if drive.suspension.gate is not None:  # the run is being left: this comes before or after that
+            await drive.suspension.gate.wait()
+            drive.check()
         before = seen.status if seen is not None and drive.owns(seen) else None
         after: str | None = STARTED
         task = drive.enter()
@@ -250,8 +286,8 @@ class Steps:
         while True:
             record = known(self.drive, call, seen)
             if record is not None:
-                if self._is_used(call, record, own):
-                    return record, await self._output(record, call.step.adapter)
+                if is_used(self.drive, call, record, own):
+                    return record, await output_of(self.drive, record, call.step.adapter)
                 await self._until_retry(call, record)
             call.scope.check_new()
             if call.step.options.pure and (record is None or record.status != STARTED):
@@ -287,92 +323,12 @@ class Steps:
         row = await self._attempts.begin(record, seen)
         return (record, None) if row is record else await self._settle(call, row)
 
-    # ---- What is recorded ----
-
-    def _is_used(self, call: Call, seen: StepRecord, own: str) -> bool:
-        """Whether a record is an outcome to be used; raises one to be raised, or not ours to change."""
-        drive = self.drive
-        self._check_same(call, seen)
-        if seen.status in (COMMITTED, SKIPPED):
-            if seen.fence > drive.lease.fence:
-                raise drive.fenced_by(seen)
-            return True
-        if seen.status == FAILED and not drive.is_redriven(seen, call.step):
-            raise replayed(seen)
-        if seen.status == STARTED and seen.fence >= drive.lease.fence and seen.attempt_id != own:
-            raise drive.fenced_by(seen)
-        return False
-
-    def _check_same(self, call: Call, seen: StepRecord) -> None:
-        """Refuses a record of another call.
-
-        Raises:
-            StepMismatch: It is of another input.
-            CorruptRecord: It is no step's.
-        """
-        where = {"run_id": seen.run_id, "step_id": seen.step_id}
-        if seen.status not in STEP_STATUSES or seen.kind != call.kind:
-            raise CorruptRecord(f"the record has status {seen.status!r} and kind {seen.kind!r}", **where)
-        if seen.input_hash in (None, call.hashed):
-            return
-        if self.drive.keeps_changed and seen.status in (COMMITTED, SKIPPED):
-            self.drive.log.warning("changed_input_kept_old_output", step_id=seen.step_id)
-            return
-        error = StepMismatch(
-            f"the step is recorded with another input (hash {str(seen.input_hash)[:12]}…,"
-            f" now {call.hashed[:12]}…); it is called with {bodies.shown_call(call.args, call.kwargs)} now",
-            **where,
-            remedy="Give it the first run's input and resume; keep the recorded output (on_change='keep');"
-            " or fork the run, which runs anew what changed",
-        )
-        self.drive.stop(error)  # it is no outcome of the step: no path may be taken on it
-        raise error
-
     async def _until_retry(self, call: Call, seen: StepRecord) -> None:
         """Waits for the retry time of a record whose last attempt has ended."""
         retry_at_ms = seen.details().get("retry_at_ms")
         left_ms = retry_at_ms - self.drive.tools.clock.now_ms() if isinstance(retry_at_ms, int) else 0
         if seen.status == STARTED and left_ms > 0:
-            await self.drive.pause(left_ms / 1000, call.scope)
+            with self.drive.suspension.waiting(Wait(retry_at_ms)):
+                await self.drive.pause(left_ms / 1000, call.scope)
             self.drive.check()
             call.scope.check()
-
-    async def _output(self, record: StepRecord, adapter: TypeAdapter[Any] | None) -> Any:
-        """The value of a COMMITTED or SKIPPED record."""
-        if record.output_data is not None:
-            return self._inline_output(record, adapter)
-        if record.status == SKIPPED and record.output_hash is None:
-            return None
-        try:
-            raw = await self.drive.tools.values.load(
-                record.codec, None, record.output_ref, record.output_size, record.output_hash
-            )
-            return decode(raw, adapter)
-        except DurableError as error:
-            _explain(error, record)
-            if isinstance(error, JournalUnavailable | StoreMisconfigured | StoreNotFound):
-                self.drive.stop(error)  # it tells nothing about the step: no path may be taken on it
-            raise
-
-    def _inline_output(self, record: StepRecord, adapter: TypeAdapter[Any] | None) -> Any:
-        """The value of a record that holds its output: there is nothing to wait for."""
-        try:
-            raw = self.drive.tools.values.opened(
-                record.codec, record.output_data, record.output_size, record.output_hash
-            )
-            return decode(raw, adapter)
-        except DurableError as error:
-            _explain(error, record)
-            raise
-
-
-def _explain(error: DurableError, record: StepRecord) -> None:
-    """Says whose output can't be used, and raises what is a person's mistake and no damage."""
-    error.run_id, error.step_id = record.run_id, record.step_id
-    if record.status == SKIPPED and isinstance(error, CorruptRecord) and not isinstance(error, MissingBlob):
-        raise UsageError(
-            f"the step was skipped by hand with an output that can't be used: {error.message}",
-            run_id=record.run_id,
-            step_id=record.step_id,
-            remedy="Skip it again, with an output that fits, and resume",
-        ) from error

@@ -1,4 +1,4 @@
-"""What ends a drive from outside: SIGTERM, and a deadline."""
+"""What ends a drive from outside: SIGTERM, a deadline, and a worker that is to stop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import signal
 import threading
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
 from durable_core.errors import HandOver, UsageError
@@ -22,6 +22,22 @@ if TYPE_CHECKING:
 # long.
 _WIND_DOWN_SHARE: Final = 0.1
 _WIND_DOWN_MOST_S: Final = 5.0
+
+
+class WayOut(Protocol):
+    """What may make one drive leave its run before the end."""
+
+    def left_s(self) -> float:
+        """Seconds that there are until then."""
+        ...
+
+    def watch(self, drive: Drive) -> None:
+        """Stops this drive in time."""
+        ...
+
+    def forget(self) -> None:
+        """The drive has ended."""
+        ...
 
 
 class Deadline:

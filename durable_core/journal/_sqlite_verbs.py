@@ -229,9 +229,9 @@ def wake_active(cursor: sqlite3.Cursor, run_id: str, now_ms: int) -> None:
 
 
 def select_due(cursor: sqlite3.Cursor, now_ms: int, limit: int) -> list[RunHeader]:
-    """Active runs that are due and under no lease."""
+    """Active runs that are due and under no lease; one that can't be read doesn't hide the others."""
     rows = cursor.execute(DUE, (now_ms, now_ms, limit)).fetchall()
-    return [header_of(row) for row in rows]
+    return [listed(row) for row in rows]
 
 
 def select_header(cursor: sqlite3.Cursor, run_id: str) -> RunHeader | None:

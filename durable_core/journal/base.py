@@ -231,7 +231,10 @@ class Journal(ABC):
 
     @abstractmethod
     async def due(self, *, limit: int = 100) -> list[RunHeader]:
-        """Active runs that are due and under no lease, earliest first."""
+        """Active runs that are due and under no lease, earliest first.
+
+        A header that can't be read is given as `runs` does.
+        """
 
     @abstractmethod
     async def header(self, run_id: str) -> RunHeader | None:

@@ -39,14 +39,14 @@ FAULTS = (
     ),
     Fault(
         "begin-over-higher-fence",
-        "engine/steps.py",
+        "engine/recorded.py",
         "if seen.status == STARTED and seen.fence >= drive.lease.fence and seen.attempt_id != own:",
         "if False:",
     ),
     Fault(
         "outcome-of-a-higher-fence-is-used",
-        "engine/steps.py",
-        "            if seen.fence > drive.lease.fence:\n                raise drive.fenced_by(seen)\n",
+        "engine/recorded.py",
+        "        if seen.fence > drive.lease.fence:\n            raise drive.fenced_by(seen)\n",
         "",
     ),
     Fault(

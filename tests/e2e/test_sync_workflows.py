@@ -439,15 +439,18 @@ BLOCKING: dict[str, Callable[[DurableWorkflowExecutor, Any], object]] = {
     "list": lambda ex, _: ex.blocking.list(),
     "steps": lambda ex, _: ex.blocking.steps("r1"),
     "output": lambda ex, view: ex.blocking.output(view),
+    "signal": lambda ex, _: ex.blocking.signal("r1", "go"),
     "cancel": lambda ex, _: ex.blocking.cancel("r1"),
     "skip": lambda ex, _: ex.blocking.skip("r1", "add"),
     "fork": lambda ex, _: ex.blocking.fork("r1"),
+    "prune": lambda ex, _: ex.blocking.prune(run_ids="r1"),
+    "sweep": lambda ex, _: ex.blocking.sweep(),
     "close": lambda ex, _: ex.blocking.close(),
 }
 
 
 def public(cls: type) -> set[str]:
-    return {name for name in vars(cls) if not name.startswith("_")}
+    return {name for name in dir(cls) if not name.startswith("_")}
 
 
 def test_no_operation_is_forgotten_in_plain_code() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from durable_core import DurableWorkflowExecutor
 from durable_core.records import Segment
-from scripts.bench import checkpoints, floor, journals, map_floor, report, states, steps
+from scripts.bench import checkpoints, floor, journals, map_floor, report, states, steps, workers
 from scripts.bench import map as bench_map
 from scripts.bench.report import Figure, Spread, spread
 
@@ -269,4 +269,14 @@ def test_the_benchmark_of_checkpoints_prints_rates_and_bytes(
     assert found["1 KB: ours, saves per s"]["value"]["readings"] == 2
     assert found["1 KB: ours, bytes per save"]["value"]["median"] > 1_000
     assert found["10 KB: ours, bytes per save"]["value"]["median"] > 5_000
+
+
+def test_the_benchmark_of_workers_prints_every_figure(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    workers.main(["--json", "--folder", str(tmp_path)], workers.Scale(rounds=1, runs=5, idle_s=0.1))
+
+    figures = {one["name"]: one["value"]["median"] for one in json.loads(capsys.readouterr().out)["figures"]}
+    assert figures["tiny runs by one worker, per s"] > 0
+    assert 8 * 3600 < figures["idle worker, DynamoDB requests per h"] < 8 * 3600 * 2
     assert list(tmp_path.iterdir()) == []

@@ -21,6 +21,7 @@ MAX_LINES = 400
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "control_flow", "records", "clock", "arguments"),
     ("identity", "codec", "envelope", "retry", "annotations", "settings", "current", "log", "forking"),
+    ("awaited", "plain_code"),
     ("outcomes", "item_table", "map_reference", "map_result", "manifest", "rate"),
     (
         "journal.base",
@@ -34,7 +35,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("aws.failures", "aws.transport", "aws.table", "aws.provision"),
     ("journal", "blobs", "checkpoints"),
-    ("step_definition", "scope", "workflow", "map_options", "context", "sync_context", "checkpointer"),
+    ("step_definition", "scope", "workflow", "map_options", "verbs"),
+    ("context", "sync_context", "checkpointer"),
     ("engine",),
     ("stores",),
     ("",),  # the package's own __init__, which re-exports

@@ -117,6 +117,23 @@ async def test_no_line_holds_an_input_an_output_or_an_exceptions_text(
     assert MARKER not in out + err
 
 
+@pytest.mark.parametrize("style", ["json", "console"])
+def test_a_logged_traceback_shows_no_variables(style: str, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(style=style)
+
+    def body(payload: str) -> None:
+        raise ValueError("no luck")
+
+    try:
+        body("-".join(("m4rk3r", "in", "a", "payload")))  # so that no line of source has it
+    except ValueError:
+        get_logger("mine").exception("it_raised")
+    told = capsys.readouterr().err
+    assert "no luck" in told
+    assert "body" in told
+    assert MARKER not in told
+
+
 async def test_the_level_decides_what_is_told(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[3]
 PROGRAMS = (
     "batching", "chain", "deadly", "forgetting", "forking", "held", "inheriting", "limited", "looking",
     "orderless", "parting", "pruning", "racing", "resuming", "saving", "sharing", "snapshots", "stopped",
+    "working",
 )  # fmt: skip
 
 

@@ -1,0 +1,152 @@
+"""One worker on SQLite: tiny runs started a second, what idling costs, and what it would ask of DynamoDB.
+
+    python scripts/bench/workers.py            everything, in half a minute
+    python scripts/bench/workers.py --quick    fewer and smaller rounds
+    python scripts/bench/workers.py --json     for machines
+
+Figures are printed beside their targets, never asserted. The requests are counted in an hour of a fake clock:
+every verb that an idle worker calls, times the partitions of the index that DynamoDB is asked about.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+if __package__ in (None, ""):  # started as a file: the checkout isn't on the path yet
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from durable_core import Context, DurableWorkflowExecutor, configure_logging, step, workflow
+from durable_core.aws.table import SHARDS
+from durable_core.store import Store
+from durable_core.stores import open_store
+from durable_core.testing.fake_clock import FakeClock
+from durable_core.testing.forwarding_journal import ForwardingJournal
+from scripts.bench.report import Figure, machine, show, spread
+
+_HOUR_S: Final = 3600
+
+
+class Scale(NamedTuple):
+    """How much of everything."""
+
+    rounds: int
+    runs: int
+    idle_s: float
+
+
+FULL: Final = Scale(rounds=5, runs=1000, idle_s=15)
+QUICK: Final = Scale(rounds=3, runs=200, idle_s=3)
+
+
+@step
+async def nothing(number: int) -> int:
+    """As small as a step can be."""
+    return number
+
+
+@workflow(name="bench_tiny")
+async def tiny(ctx: Context, number: int) -> int:
+    """One step."""
+    return await ctx.step(nothing, number)
+
+
+async def runs_per_s(path: Path, runs: int) -> float:
+    """How many recorded runs one worker starts and ends a second."""
+    async with DurableWorkflowExecutor(db_path=path) as executor:
+        for number in range(runs):
+            await executor.start(tiny, run_id=f"r{number}", number=number)
+        worker = executor.worker()
+        began = time.perf_counter()
+        serving = asyncio.create_task(worker.serve())
+        while worker.counts["COMPLETED"] < runs:  # noqa: ASYNC110 - a worker says nothing of each run
+            await asyncio.sleep(0.005)
+        took_s = time.perf_counter() - began
+        worker.drain()
+        await serving
+    return runs / took_s
+
+
+async def idle_share(path: Path, seconds: float) -> float:
+    """The share of one core that a worker takes with nothing to do, in percent."""
+    async with DurableWorkflowExecutor(db_path=path) as executor:
+        worker = executor.worker()
+        serving = asyncio.create_task(worker.serve())
+        await asyncio.sleep(1)  # what is done once is done
+        before_s, began = _processor_s(), time.perf_counter()
+        await asyncio.sleep(seconds)
+        share = (_processor_s() - before_s) / (time.perf_counter() - began)
+        worker.drain()
+        await serving
+    return share * 100
+
+
+class Counting(ForwardingJournal):
+    """Counts what an idle worker asks."""
+
+    asked = 0
+
+    async def ask(self, call: Any, *args: Any, **options: Any) -> Any:
+        """One more."""
+        self.asked += 1
+        return await super().ask(call, *args, **options)
+
+
+async def requests_per_hour() -> int:
+    """What an idle worker asks of DynamoDB in an hour: its looks go along indexes of several partitions."""
+    clock = FakeClock()
+    inner = open_store("memory://", clock)
+    journal = Counting(inner.journal)
+    executor = DurableWorkflowExecutor(Store(inner.url, journal, inner.blobs), clock=clock)
+    worker = executor.worker()
+    end_ms = clock.boot_ms() + _HOUR_S * 1000
+    serving = asyncio.create_task(worker.serve())
+    while clock.boot_ms() < end_ms:  # noqa: ASYNC110 - the worker turns the clock itself
+        await asyncio.sleep(0)
+    worker.drain()
+    await serving
+    return journal.asked * SHARDS
+
+
+async def measure(folder: Path, scale: Scale) -> list[Figure]:
+    """All of it."""
+    rates = [await runs_per_s(folder / f"runs{n}.db", scale.runs) for n in range(scale.rounds)]
+    idle = await idle_share(folder / "runs0.db", scale.idle_s)
+    return [
+        Figure(
+            name="tiny runs by one worker, per s", unit="/s", target=200, better="more", value=spread(rates)
+        ),
+        Figure(name="idle worker, share of a core", unit="%", target=1, value=spread([idle])),
+        Figure(
+            name="idle worker, DynamoDB requests per h", unit="", value=spread([await requests_per_hour()])
+        ),
+    ]
+
+
+def _processor_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def main(arguments: list[str] | None = None, scale: Scale | None = None) -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description="One worker on SQLite: under load, and idle.")
+    parser.add_argument("--quick", action="store_true", help="smaller and fewer rounds")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--folder", type=Path, help="where to put the files; a temporary folder if not given")
+    options = parser.parse_args(arguments)
+    scale = scale or (QUICK if options.quick else FULL)
+    with tempfile.TemporaryDirectory(prefix="durable-bench-", dir=options.folder) as folder:
+        about = machine(Path(folder))
+        show(about, asyncio.run(measure(Path(folder), scale)), as_json=options.json)
+
+
+if __name__ == "__main__":
+    configure_logging(level="error")  # not a line for each of the runs, above the table
+    main()
