@@ -41,8 +41,10 @@ RUNS = {
 }
 # Waits for an hour: the commands below it start it, signal it and let it go on.
 DRIVEN_BY_COMMANDS = {"order"}
-# Commands that need what isn't here, or never end; what is in the scripts is run by `scripts/test.sh` and by hand.
-NOT_RUN = ("scripts/", "durable init --store 'dynamodb://", "durable worker", "sqlite3 ", "pip install", "export ")
+# Commands that need what isn't here, or never end; what is in the scripts is run by CI and by hand.
+NOT_RUN = (
+    "scripts/", "durable init --store 'dynamodb://", "durable worker", "sqlite3 ", "pip install", "export ",
+)  # fmt: skip
 # Its blocks run on every store in tests/e2e/test_readme_walkthroughs.py.
 AGENTS = re.compile(r"^## Agents: .*?(?=^## )", re.M | re.S)
 
