@@ -1,4 +1,4 @@
-"""Maps whose run is taken over in the middle: no item is lost or doubled, and none of its owners is wronged."""
+"""Maps whose run is taken over in the middle: no item is lost or doubled, and no rightful owner fenced."""
 
 from __future__ import annotations
 
