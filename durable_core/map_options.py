@@ -154,6 +154,11 @@ def mapped(fn: Callable[..., Any], options: MapOptions) -> Mapped:
             f"{step.name!r} has steps of its own: they are tried again and timed out, not it as a whole",
             remedy="Give retry= and timeout_s= to the steps in it",
         )
+    if context_kind(step.fn) is not None and (context_kind(step.fn) == CONTEXTS[0]) != step.is_async:
+        raise UsageError(
+            f"{step.name!r} is {'async' if step.is_async else 'plain'}, and takes a {context_kind(step.fn)}",
+            remedy="Write `async def fn(ctx: Context, item)` or `def fn(ctx: SyncContext, item)`",
+        )
     return Mapped(step, args, kwargs)
 
 

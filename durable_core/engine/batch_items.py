@@ -286,10 +286,12 @@ class ItemRunner:
         before = known(drive, call, seen)
         same = before if before is not None and before.input_hash == item.hashed else None
         attempt = next_attempt(drive, call, same)
+        # What an item had done before it failed for good is forgiven, what it does after that is not.
+        has_counted = same is not None and same.fence > self._log.redriven_fence
         return attempt._replace(
             kind=ITEM_KIND,
             idempotency_key=drive.keys.key(item.position if item.key is None else item.key, item.hashed),
-            crashes=0 if item.row in self._retried else attempt.crashes,
+            crashes=attempt.crashes if has_counted else 0,
         )
 
     async def _begin(self, item: Item, attempt: StepRecord, seen: StepRecord | None) -> Ended:

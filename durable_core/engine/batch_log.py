@@ -78,7 +78,7 @@ class ChunkLog:
         self._table = table
         self._most_items = most_items
         self._linger_s = linger_ms / 1000
-        self._redriven_fence = redriven_fence
+        self.redriven_fence = redriven_fence
         self.retried: dict[int, list[str]] = {}
         self.first_seq = self._free_seq = first_seq
         self._waiting: list[Finished] = []
@@ -133,7 +133,7 @@ class ChunkLog:
             return
         for line, outcome in enumerate(outcomes_of(segment)):
             row = outcome.item_index if outcome.key is None else table.row_of(outcome.key)
-            again = not outcome.succeeded and segment.fence <= self._redriven_fence
+            again = not outcome.succeeded and segment.fence <= self.redriven_fence
             if again and table.knows(row):
                 continue
             table.note(row, outcome, Place(self._chunk, segment.seq, line))

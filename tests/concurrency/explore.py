@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tests.concurrency.map_scenarios import MAP_SCENARIOS
 from tests.concurrency.moves import Move
 from tests.concurrency.processes import simulated
 from tests.concurrency.promises import Violation
@@ -23,7 +24,7 @@ from tests.concurrency.scenarios import PLAIN_SCENARIOS
 from tests.concurrency.simulation import Scenario, World
 from tests.concurrency.traces import brief
 
-SCENARIOS = (*PLAIN_SCENARIOS, *PRUNE_SCENARIOS)
+SCENARIOS = (*PLAIN_SCENARIOS, *MAP_SCENARIOS, *PRUNE_SCENARIOS)
 FAULT_SHARE = 0.12
 
 

@@ -322,4 +322,12 @@ FAULTS = (
         sql=False,
         walks=3000,
     ),
+    Fault(
+        "log-that-cannot-be-read-fails-the-run",
+        "engine/drive.py",
+        "            self.stop(error)\n            raise\n\n    def place",
+        "            raise\n\n    def place",
+        scenario="map",
+        sql=True,
+    ),
 )

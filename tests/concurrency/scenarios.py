@@ -1,4 +1,4 @@
-"""What the simulated processes run: those scenarios of the protocol that need no wait or prune."""
+"""What the simulated processes run: those scenarios of the protocol that need no map, wait or prune."""
 
 from __future__ import annotations
 
@@ -24,13 +24,11 @@ from durable_core import (
 from durable_core.blobs.memory import MemoryBlobs
 from durable_core.clock import rfc3339
 from durable_core.engine.admission import Admitted
-from durable_core.engine.batch_log import filled
 from durable_core.engine.driver import drive
 from durable_core.engine.failure import as_json
 from durable_core.errors import Fenced, JournalUnavailable, RunBusy, StepNotFound, UsageError
 from durable_core.identity import KeyMaker, input_hash
 from durable_core.journal.memory import MemoryJournal
-from durable_core.outcomes import OUTPUT, Outcome
 from durable_core.records import (
     CANCELLED,
     COMMITTED,
@@ -39,7 +37,6 @@ from durable_core.records import (
     STARTED,
     TOMBSTONE,
     RunHeader,
-    Segment,
     StepRecord,
 )
 from durable_core.store import Store
@@ -155,35 +152,6 @@ async def branches(ctx: Context) -> list[str]:
     return [*await ctx.parallel(ctx.branch(left), ctx.branch(right)), await ctx.step(s3)]
 
 
-@step(crash_limit=FOREVER)
-async def item(number: int) -> str:
-    return await effect(f"item {number}")
-
-
-@workflow
-async def mapped(ctx: Context) -> list[str]:
-    return list((await ctx.map(item, (0, 1), max_concurrency=1)).outputs)
-
-
-@workflow
-async def mapped_together(ctx: Context) -> list[str]:
-    return list((await ctx.map(item, (0, 1), max_concurrency=2)).outputs)
-
-
-@step(crash_limit=FOREVER)
-async def part(number: int) -> str:
-    return await effect(f"part {number}")
-
-
-async def item_of_steps(ctx: Context, number: int) -> str:
-    return await ctx.step(part, number) + await ctx.step(item, number)
-
-
-@workflow
-async def mapped_steps(ctx: Context) -> list[str]:
-    return list((await ctx.map(item_of_steps, (0, 1), max_concurrency=2)).outputs)
-
-
 # ---- Who is there ----
 
 
@@ -264,21 +232,6 @@ def reused(names: str, *old: str) -> Callable[[World], None]:
     return prepare
 
 
-def reused_map(names: str) -> Callable[[World], None]:
-    """The id of a pruned run is used again, and a late segment of its earlier life has come to lie there."""
-
-    def prepare(world: World) -> None:
-        world.journal.headers[RUN] = replace(header_of(mapped), status=TOMBSTONE, fence=3, base_fence=3)
-        world.journal.logs[RUN, "item", 0, 0] = old_segment(fence=2)
-        for name in names:
-            does = zombie if name == "Z" else None
-            world.process(
-                name, does or (lambda process: drives(process, partial(run_it, process, mapped, None)))
-            )
-
-    return prepare
-
-
 def strayed(world: World) -> None:
     """A has begun the step, and was paused past its lease just before its body; B and C are there."""
     world.journal.headers[RUN] = replace(
@@ -333,16 +286,6 @@ def old_record(step_id: str, fence: int) -> StepRecord:
         sha256(output).hexdigest(), output, None, "json", rfc3339(START_MS), rfc3339(START_MS), key, 1, 0,
         f"{FROM_BEFORE}{step_id}", fence, output_size=len(output),
     )  # fmt: skip
-
-
-def old_segment(fence: int) -> Segment:
-    """Of an earlier life of the run's id, with the same items."""
-    marks = [input_hash("item", (number,), {})[:16] for number in range(2)]
-    lines = [Outcome(number, marks[number], 1, OUTPUT, None, b'"old"').line() for number in range(2)]
-    empty = Segment(
-        RUN, "item", 0, 0, "old.segment", fence, items=2, succeeded=2, written_at=rfc3339(START_MS)
-    )
-    return filled(empty, lines)
 
 
 # ---- The scenarios ----
@@ -436,38 +379,6 @@ PLAIN_SCENARIOS = (
         prepare=reused("AB", "p", "s1"),
         steps=("p", "s1"),
         budgets=({"lost": 1, "crash": 1}, {"late": 1}, {"skew": 1}),
-    ),
-    Scenario(name="map", prepare=workers(mapped, "AB"), steps=("item",), budgets=STANDARD),
-    Scenario(
-        name="map, two at a time",
-        prepare=workers(mapped_together, "AB"),
-        steps=("item",),
-        budgets=({"crash": 1, "lost": 1}, {"skew": 1, "late": 1}, {"vanish": 1, "outage": 1}, {"crash": 2}),
-    ),
-    Scenario(
-        name="map, three owners",
-        prepare=workers(mapped, "ABC"),
-        steps=("item",),
-        budgets=({"skew": 2}, {"crash": 1, "skew": 1}, {"vanish": 2}),
-    ),
-    Scenario(
-        name="map of steps",
-        prepare=workers(mapped_steps, "AB"),
-        steps=("item_of_steps",),
-        budgets=({"crash": 1}, {"skew": 1}, {"lost": 1}),
-        extra=2,
-    ),
-    Scenario(
-        name="map, hand-over",
-        prepare=workers(mapped, "AB", deadline=timedelta(minutes=1)),
-        steps=("item",),
-        budgets=({"alarm": 2}, {"alarm": 1, "lost": 1}, {"alarm": 1, "skew": 1}),
-    ),
-    Scenario(
-        name="map, reuse",
-        prepare=reused_map("AB"),
-        steps=("item",),
-        budgets=({}, {"lost": 1, "crash": 1}, {"late": 1}, {"skew": 1}),
     ),
     Scenario(
         name="reuse, zombie",

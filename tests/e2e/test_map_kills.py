@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -162,10 +163,11 @@ async def test_a_large_manifest_is_mapped_in_flat_memory_and_resumed_at_once(
     nursery.kill(pid)
     done, started, size = set(await durable(db)), count(log), written(log)
     assert 0 < len(done) < total
-    resumed_at = time.monotonic()
+    resumed_at, limit_s = time.monotonic(), 60 if full() else 20  # ten times what a machine at rest takes
     pid = nursery.start(*program)
     until(lambda: written(log) > size or is_over(pid), "new work", limit_s=LONG_S)
-    assert time.monotonic() - resumed_at < 5
+    new_work_s = time.monotonic() - resumed_at
+    assert new_work_s < limit_s
     assert nursery.wait(pid, limit_s=LONG_S) == 0
     assert outcome(tmp_path) == {"output": [total, True, (total - 1) * 3]}
     again = items(log, started)
@@ -173,3 +175,6 @@ async def test_a_large_manifest_is_mapped_in_flat_memory_and_resumed_at_once(
     assert count(log) - total <= CONCURRENCY + SEGMENT
     (peak_kib,) = noted(tmp_path / "peak")
     assert int(str(peak_kib)) < 300 * 1024
+    sys.stdout.write(
+        f"{total} items: new work after {new_work_s:.1f} s, at most {int(str(peak_kib)) // 1024} MiB\n"
+    )

@@ -113,3 +113,17 @@ def test_what_has_none_or_is_one_value_cannot(items: Any) -> None:
     check_items(Old())
     with pytest.raises(UsageError):
         check_items(items)
+
+
+def plain_with_async_context(ctx: Context, item: int) -> int:
+    return item
+
+
+async def async_with_sync_context(ctx: SyncContext, item: int) -> int:
+    return item
+
+
+@pytest.mark.parametrize("fn", [plain_with_async_context, async_with_sync_context])
+def test_a_function_that_takes_the_other_kinds_context_is_refused(fn: Any) -> None:
+    with pytest.raises(UsageError, match="Context"):
+        mapped(fn, MapOptions())
