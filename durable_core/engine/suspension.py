@@ -76,6 +76,20 @@ class Suspension:
         finally:
             del self._waits[task]
 
+    @contextmanager
+    def taking(self) -> Iterator[None]:
+        """Inside, the current task takes what it waited for: no look finds it any more, but the task goes on.
+
+        W   looks: an event ── take ─▶ applied ── (its reply is on the way) ────────── goes on
+        S                                          looks: no event ── W isn't waiting: no suspension
+        """
+        task = asyncio.current_task()
+        wait = self._waits.pop(task)  # type: ignore[arg-type]  # who takes is in a task that waits
+        try:
+            yield
+        finally:
+            self._waits[task] = wait  # type: ignore[index]  # the same
+
     async def end(self) -> None:
         """The drive is over."""
         if self._watch is not None:

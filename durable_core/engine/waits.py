@@ -103,7 +103,8 @@ class Waits:
             while True:
                 event = await drive.suspension.untaken(awaited.name)
                 if event is not None:
-                    taken = await self._taken(attempt, event, awaited)
+                    with drive.suspension.taking():
+                        taken = await self._taken(attempt, event, awaited)
                     if taken is not None:
                         return taken
                     continue
