@@ -129,7 +129,7 @@ class Drive:
     suspension: Suspension = field(init=False)
     plain_code: PlainCode = field(default_factory=PlainCode)
     idle: asyncio.Event = field(default_factory=asyncio.Event)
-    _pauses: dict[asyncio.Future[None], tuple[Halt | None, bool]] = field(default_factory=dict)
+    _pauses: dict[asyncio.Task[None], tuple[Halt | None, bool]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Takes what is fixed for the whole drive, or changed by it."""
@@ -293,7 +293,7 @@ class Drive:
         """Waits at a step boundary, until the drive or the branch is stopped; or, if it listens, an event
         may have come.
         """
-        sleeper = asyncio.ensure_future(self.tools.clock.sleep(seconds))
+        sleeper = asyncio.get_running_loop().create_task(_slept(self.tools.clock, seconds))
         self._pauses[sleeper] = scope.halt, listens
         try:
             if self.stopped is None and not (scope.halt is not None and scope.halt.is_set()):
@@ -308,11 +308,19 @@ class Drive:
             if halt is None or (of is not None and of.is_set()):
                 sleeper.cancel()
 
+    def is_waking(self) -> bool:
+        """Whether the wait of somebody has ended who hasn't gone on yet."""
+        return any(sleeper.done() or sleeper.cancelling() for sleeper in self._pauses)
+
     def listen(self) -> None:
         """Ends the waits of those who listen."""
         for sleeper, (_, listens) in list(self._pauses.items()):
             if listens:
                 sleeper.cancel()
+
+
+async def _slept(clock: Clock, seconds: float) -> None:
+    await clock.sleep(seconds)
 
 
 def poison(reason: BaseException) -> BaseException:

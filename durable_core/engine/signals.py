@@ -42,7 +42,7 @@ async def send(
     while True:
         seen = await ask(tools.journal.header, run_id)
         life = 1 + (seen.base_fence if seen is not None else 0)
-        placed = await _first_free(tools, event._replace(fence=life))
+        placed = await ask(_first_free, tools, event._replace(fence=life))
         if placed is None:  # also if the run is over by now: whoever sends again only wants to be sure
             return event_id
         _check_open(seen, run_id, early)

@@ -35,8 +35,11 @@ SHORT_WAIT_S: Final = 5.0
 """A wait that ends sooner is waited for here: a suspension costs more."""
 
 PATIENCE_S: Final = (0.0, 0.5, 10.0)
-"""How long nothing may have happened, beside `QUIET_S`, before it is believed that everybody waits: in the
-first drive, and in those that follow because it wasn't true. In the last the run is suspended all the same."""
+"""How long nothing may have happened, beside `QUIET_S`, before it is believed that everybody waits.
+
+The first is for the first drive, the others for those that follow because it wasn't true. In the last the run
+is suspended all the same.
+"""
 
 QUIET_S: Final = 0.02
 NEVER_MS: Final = 253_402_300_799_000  # the end of the year 9999: until then somebody has to wake the run
@@ -76,7 +79,7 @@ class Suspension:
         self._drive = drive
         self._suspends = suspends
         self._patience = min(patience, len(PATIENCE_S) - 1)
-        self._waits: dict[object, Wait] = {}
+        self._waits: dict[asyncio.Task[object], Wait] = {}
         self._told: WeakSet[asyncio.Task[object]] = WeakSet()
         self._watch: asyncio.Task[None] | None = None
         self._wake_count = drive.header.wake_count
@@ -90,12 +93,14 @@ class Suspension:
     @contextmanager
     def waiting(self, wait: Wait | None = None) -> Iterator[None]:
         """Inside a step, the current task only waits: for what is named, or for others of this run."""
-        key = object()
-        self._waits[key] = wait or Wait()
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a wait needs a task")
+        self._waits[task] = wait or Wait()
         try:
             yield
         finally:
-            del self._waits[key]
+            del self._waits[task]
 
     async def until(self, wait: Wait, scope: Scope) -> None:
         """Waits until its time may have come, or something for it: its caller looks, and comes again.
@@ -119,6 +124,9 @@ class Suspension:
 
     async def untaken(self, name: str) -> Event | None:
         """The first event of a name that nobody has taken."""
+        return await self._drive.ask(self._untaken, name)
+
+    async def _untaken(self, name: str) -> Event | None:
         drive = self._drive
         async for page in drive.tools.journal.events(drive.run_id, name):
             for event in page:
@@ -177,10 +185,10 @@ class Suspension:
             drive.listen()
 
     def _is_quiet(self) -> bool:
-        """Whether whoever is inside a step waits, and for so long that it is worth leaving."""
+        """Whether every task that is inside a step waits, and for so long that it is worth leaving."""
         drive = self._drive
         waits = self._waits.values()
-        if len(waits) != sum(drive.tasks.values()) or drive.plain_code.is_running():
+        if drive.tasks.keys() != self._waits.keys() or drive.is_waking() or drive.plain_code.is_running():
             return False
         if not any(wait.event or wait.wake_at_ms is not None for wait in waits):
             return False

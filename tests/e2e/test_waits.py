@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -107,6 +108,13 @@ async def goes_on(executor: DurableWorkflowExecutor, run_id: str = "r1", wf: Any
     result = await executor.resume(run_id, wf, on_wait="suspend")
     assert result.status == "COMPLETED"
     return result.output
+
+
+async def until(found: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    """Looks again until there is something."""
+    async with asyncio.timeout(10):
+        while not await found():  # noqa: ASYNC110 - it is another process that does it
+            await asyncio.sleep(0.01)
 
 
 async def fails(executor: DurableWorkflowExecutor, wf: Any = asks, **options: Any) -> BaseException | None:
@@ -303,8 +311,8 @@ async def test_a_payload_comes_as_its_type_now_and_on_every_replay(
     else:
         await suspends(executor, wf=wf)
     await executor.signal("r1", "go", payload)
+    world.asked = lambda ctx: then_raise(asked(ctx))
     with pytest.raises(RunFailed):
-        world.asked = lambda ctx: then_raise(asked(ctx))
         await executor.run(wf, run_id="r1", on_wait="suspend")
     world.asked = asked
     assert await goes_on(place.executor(), wf=wf) == "after"
@@ -360,7 +368,7 @@ async def test_a_time_out_without_default_fails_and_replays_alike_and_leaves_a_l
     await suspends(place.executor())
     await place.executor().signal("r1", "go", "late")
     assert await goes_on(place.executor()) == ["late"]
-    assert world.ran == ["event.go"] * 3 or world.ran == ["event.go"] * 2
+    assert world.ran == ["event.go"] * 2
     assert await statuses(place.executor(), "r1") == {"event.go": "FAILED", "event.go#2": "COMMITTED"}
 
 
@@ -803,10 +811,8 @@ async def test_code_that_swallows_everything_around_a_wait_begins_nothing_and_is
                 pass
             else:
                 return "came"
-            try:
+            with contextlib.suppress(BaseException):
                 await ctx.step(note, "swallowed")
-            except BaseException:  # noqa: S110 - careless on purpose
-                pass
         return "as if nothing had happened"
 
     world.asked = asked
@@ -944,9 +950,10 @@ async def to_the_end(place: Place, die: Callable[[int], Any] | None = None) -> A
             continue
         if result.status == "COMPLETED":
             return result.output
-        header = await executor.store.journal.header("r1")
+        journal = place.store().journal
+        header = await journal.header("r1")
         assert header is not None
-        if await executor.store.journal.step("r1", "event.go") is not None:
+        if await journal.step("r1", "event.go") is not None:
             await place.executor().signal("r1", "go", "came", event_id="e1")
         clock_of(place).set_wall(max(clock_of(place).now_ms(), header.due_at_ms))
     raise AssertionError("it never came to its end")
@@ -1018,8 +1025,8 @@ async def test_a_run_that_is_cancelled_while_it_waits_is_released_and_no_crash_i
     place.clock = SystemClock()
     world.asked = lambda ctx: ctx.wait_for_event("go", timeout=4.5)
     running = asyncio.create_task(place.executor().run(wf, run_id="r1", on_wait=on_wait))
-    while not await place.store().journal.step("r1", "event.go"):
-        await asyncio.sleep(0.01)
+    journal = place.executor().store.journal
+    await until(lambda: journal.step("r1", "event.go"))
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
