@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from durable_core.arguments import check_number
 from durable_core.codec import adapter_for, encode
+from durable_core.codec_classes import find
 from durable_core.errors import NotSerializable, UsageError
 from durable_core.identity import check_id
 
@@ -80,7 +81,12 @@ def awaited(name: str, kind: Any, timeout: object, default: object = UNSET) -> A
             raise UsageError(
                 f"default= can't be stored: {error.message}", remedy="Use None, or a value that can be"
             ) from error
-    return Awaited(check_id(name, "event name"), adapter_for(kind), timeout_s, default)
+    return Awaited(check_id(name, "event name"), adapter_for(kind), timeout_s, default, _type_name(kind))
+
+
+def _type_name(kind: Any) -> str | None:
+    name = f"{kind.__module__}:{kind.__qualname__}" if isinstance(kind, type) else ""
+    return name if name and find(name) is kind else None
 
 
 def _seconds(name: str, given: object) -> float:

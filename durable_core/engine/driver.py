@@ -64,7 +64,7 @@ async def drive(
     keeps_changed: bool = False,
     suspends: bool = False,
     patience: int = 0,
-    deadline: Deadline | None = None,
+    deadline: WayOut | None = None,
 ) -> tuple[RunHeader, Any]:
     """Drives an acquired run to a way out.
 
@@ -103,7 +103,7 @@ async def drive(
         if deadline is not None:
             deadline.watch(current)
         try:
-            output = await _run_workflow(current, workflow, inputs)
+            output = await _run_workflow(current, workflow, inputs, contained=suspends)
         except RunSuspended:
             return await current.suspension.leave(), current.suspension.hurried
         return await _complete(current, workflow, output)

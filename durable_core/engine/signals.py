@@ -45,10 +45,15 @@ async def send(
     while True:
         seen = await ask(tools.journal.header, run_id)
         life = 1 + (seen.base_fence if seen is not None else 0)
-        placed = await ask(_first_free, tools, event._replace(fence=life))
-        if placed is None:  # also if the run is over by now: whoever sends again only wants to be sure
+        seq = await ask(_first_free, tools, run_id, name, event_id, life)
+        if seq is None:  # also if the run is over by now: whoever sends again only wants to be sure
             return event_id
         _check_open(seen, run_id, early)
+        if event is None:
+            if seen is not None:
+                await check_fits(tools, seen, name, raw)
+            event = await _stored(tools, run_id, name, raw, event_id)
+        placed = event._replace(fence=life, seq=seq)
         reply = await ask(tools.journal.send, placed, seen)
         if reply.ok or (reply.row is not None and reply.row.event_id == event_id):
             tools.log.info("event_sent", run_id=run_id, event_name=name, event_id=event_id)
