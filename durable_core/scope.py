@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from durable_core.errors import AmbiguousStep, BranchHalted, UsageError
+from durable_core.control_flow import BranchHalted
+from durable_core.errors import AmbiguousStep, UsageError
 
 if TYPE_CHECKING:
     from durable_core.records import StepRecord

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.clock import rfc3339
 from durable_core.codec import freeze
+from durable_core.control_flow import ControlFlow
 from durable_core.current import StepInfo, here
 from durable_core.engine import bodies
 from durable_core.engine.failure import as_json, described, replayed
 from durable_core.engine.step_records import Call, committed, failed, is_own, needs_verifying
 from durable_core.errors import (
-    ControlFlow,
     CrashLimitReached,
     DurableError,
     NotSerializable,

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from durable_core.codec import freeze
 from durable_core.context import Context
+from durable_core.control_flow import ControlFlow
 from durable_core.current import StepInfo, here
 from durable_core.engine import bodies
 from durable_core.engine.failure import as_json, described, escaped_steps
 from durable_core.engine.step_records import Call, known, next_attempt
 from durable_core.errors import (
-    ControlFlow,
     CrashLimitReached,
     DurableError,
     NotSerializable,
@@ -214,7 +214,8 @@ class ItemRunner:
         if self._context == Context.__name__:
             return await fn(Context(self._engine, scope), *args, **call.kwargs)
         context = SyncContext(self._engine, scope, asyncio.get_running_loop())
-        return await in_thread(fn, context, *args, **call.kwargs)
+        with self._drive.suspension.waiting():  # for the code in the thread, which is watched by itself
+            return await in_thread(fn, context, *args, **call.kwargs)
 
     async def _load(self, item: Item) -> None:
         """Reads what the item's own steps have recorded."""

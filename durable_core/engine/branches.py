@@ -10,8 +10,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.clock import rfc3339
+from durable_core.control_flow import BranchHalted
 from durable_core.engine.failure import as_json, described
-from durable_core.errors import BranchFailed, BranchHalted
+from durable_core.errors import BranchFailed
 from durable_core.identity import input_hash, new_attempt_id
 from durable_core.journal.base import as_seen
 from durable_core.records import FAILED, JOIN_KIND, StepRecord
@@ -131,7 +132,8 @@ async def _record(drive: Drive, seen: StepRecord | None, error: BranchFailed, in
         new_attempt_id(drive.place()),
         drive.lease.fence, JOIN_KIND, None, as_json(told),
     )  # fmt: skip
-    reply = await drive.ask(drive.tools.journal.put, record, as_seen(seen), drive.lease)
+    with drive.inside():
+        reply = await drive.ask(drive.tools.journal.put, record, as_seen(seen), drive.lease)
     if not reply.ok and (reply.row is None or reply.row.attempt_id != record.attempt_id):
         raise drive.fenced_by(reply.row)
     drive.redrive.discard(step_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from durable_core.errors import HandOver
+from durable_core.control_flow import HandOver
 
 if TYPE_CHECKING:
     from durable_core.engine.drive import Drive

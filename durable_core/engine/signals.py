@@ -44,11 +44,11 @@ async def send(
     event: Event | None = None
     while True:
         seen = await ask(tools.journal.header, run_id)
-        _check_open(seen, run_id, early)
         life = 1 + (seen.base_fence if seen is not None else 0)
-        seq = await _first_free(tools, run_id, name, event_id, life)
-        if seq is None:
+        seq = await ask(_first_free, tools, run_id, name, event_id, life)
+        if seq is None:  # also if the run is over by now: whoever sends again only wants to be sure
             return event_id
+        _check_open(seen, run_id, early)
         if event is None:
             if seen is not None:
                 await check_fits(tools, seen, name, raw)

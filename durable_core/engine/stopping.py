@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
-from durable_core.errors import HandOver, UsageError
+from durable_core.control_flow import HandOver
+from durable_core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -418,6 +418,25 @@ async def test_what_cannot_be_driven_is_left_alone_for_longer_each_time(
     await executor.close()
 
 
+class SlowToTell(ForwardingJournal):
+    """A journal whose reply to a take is on its way for so long that a driver may look meanwhile."""
+
+    async def take(self, event: Any, outcome: Any) -> Any:
+        reply = await super().take(event, outcome)
+        await asyncio.sleep(0.3)
+        return reply
+
+
+async def test_a_run_is_not_suspended_for_an_event_that_it_has_just_taken(place: Place) -> None:
+    store = place.store()
+    mine = place.executor(store=Store(store.url, SlowToTell(store.journal), store.blobs))
+    await mine.start(asking, run_id="r1", name="one")
+    await mine.signal("r1", "answer", "yes")
+    taken = await mine.worker().recover()
+    assert [one.status for one in taken] == ["COMPLETED"]
+    assert ran == ["one: yes"]
+
+
 class Defective(ForwardingJournal):
     """A journal with a defect that one run comes upon."""
 

@@ -127,7 +127,7 @@ async def test_each_of_many_suspended_runs_gets_its_own_signal_once(nursery: Nur
             for first in range(SENDERS)
         ]
         for pid in senders:
-            nursery.wait(pid, 120)
+            assert nursery.wait(pid, 120) == 0
         await all_ended(executor, SIGNALS)
         for pid in workers:
             nursery.kill(pid)

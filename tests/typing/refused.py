@@ -70,6 +70,12 @@ async def report(ctx: Context, task: str, limit: int = 3) -> int:
     lengths: MapResult[int] = await ctx.map(extract, ["a"])  # error
     length: int = (await ctx.map(extract, ["a"])).outputs[0]  # error
     one, two, three = await ctx.parallel(ctx.branch(lane, "a"), ctx.branch(lane, "b"))  # error
+    await ctx.sleep("soon")  # error
+    await ctx.sleep(until=5)  # error
+    await ctx.wait_for_event(3)  # error
+    await ctx.wait_for_event("go", timeout="long")  # error
+    event: str = await ctx.wait_for_event("go", type=int)  # error
+    either: int = await ctx.wait_for_event("go", type=int, default=None)  # error
     return 1
 
 
@@ -83,6 +89,8 @@ def plain_report(ctx: SyncContext, task: str) -> int:
     ctx.map(count, [b"x"], linger=3)  # error
     ctx.branch(plain_lane, 3)  # error
     ctx.branch(lane, "a").name.upper(3)  # error
+    ctx.sleep("soon")  # error
+    event: str = ctx.wait_for_event("go", type=int)  # error
     return 1
 
 
@@ -98,6 +106,7 @@ async def main(executor: DurableWorkflowExecutor) -> None:
     await executor.run(lane, path="x")  # error
     await executor.run(report.bind("x"), on_change="ignore")  # error
     await executor.run(report, task="x", deadline=5)  # error
+    await executor.run(report, task="x", on_wait="leave")  # error
     await extract(3)  # error
     count("x")  # error
 

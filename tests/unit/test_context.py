@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from durable_core import Context, step, workflow
-from durable_core.errors import AmbiguousStep, BranchHalted
+from durable_core.control_flow import BranchHalted
+from durable_core.errors import AmbiguousStep
 from durable_core.scope import Halt, Scope
 from tests.stores import Place, Processes, crash, verb_of
 
