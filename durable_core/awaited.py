@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from durable_core.arguments import check_number
-from durable_core.codec import adapter_for
-from durable_core.errors import UsageError
+from durable_core.codec import adapter_for, encode
+from durable_core.errors import NotSerializable, UsageError
 from durable_core.identity import check_id
 
 if TYPE_CHECKING:
@@ -67,10 +67,17 @@ def awaited(name: str, kind: Any, timeout: object, default: object = UNSET) -> A
 
     Raises:
         InvalidId: The name can't be one.
-        UsageError: The timeout is no time.
+        UsageError: The timeout is no time, or the default can't be stored.
         UnresolvedAnnotation: Values can't be restored as that type.
     """
     timeout_s = None if timeout is None else max(0.0, _seconds("timeout", timeout))
+    if default is not UNSET:
+        try:
+            encode(default)
+        except NotSerializable as error:
+            raise UsageError(
+                f"default= can't be stored: {error.message}", remedy="Use None, or a value that can be"
+            ) from error
     return Awaited(check_id(name, "event name"), adapter_for(kind), timeout_s, default)
 
 

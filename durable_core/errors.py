@@ -1,15 +1,13 @@
 """Every error this package raises, sorted by the question that matters: who has to do something?
 
-Each class has a stable `code`; `retryable` says whether the same call, made again later, can succeed by
-itself. A message says what happened, to which run and step, and what to do.
+Each class has a stable `code`; `retryable`: the same call, made again later, can succeed by itself.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-# Part of the vocabulary here, but in a module of their own: they are no errors.
-from durable_core.control_flow import BranchHalted as BranchHalted
+from durable_core.control_flow import BranchHalted as BranchHalted  # no errors, but of this vocabulary
 from durable_core.control_flow import ControlFlow as ControlFlow
 from durable_core.control_flow import HandOver as HandOver
 from durable_core.control_flow import RunInterrupted as RunInterrupted
@@ -39,10 +37,7 @@ class DurableError(Exception):
         remedy: str | None = None,
     ) -> None:
         super().__init__(message)
-        self.message = message
-        self.run_id = run_id
-        self.step_id = step_id
-        self.remedy = remedy
+        self.message, self.run_id, self.step_id, self.remedy = message, run_id, step_id, remedy
 
     def __str__(self) -> str:
         named = (("run", self.run_id), ("step", self.step_id))
@@ -169,8 +164,7 @@ class RunNotFinished(DurableError):
 
 
 class RunFailed(DurableError):
-    """The run ended FAILED. The cause is chained when it happened here; `error` tells of it when it was
-    recorded.
+    """The run ended FAILED. What happened here is chained as its cause; `error` tells what was recorded.
 
     Attributes:
         error: Code, type name, message and traceback text of what ended the run.

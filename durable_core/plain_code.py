@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
-import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import threading
 
 
 class PlainCode:
-    """Counts the threads of one run's workflow code that are not waiting inside a verb."""
+    """The threads of one run's workflow code that are not inside a verb. Told so in the event loop's thread
+    only: a thread is inside a verb from before the verb begins until after it has ended.
+
+    Threads that the workflow has made by itself are not known here.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.running = 0
+        self._known: set[threading.Thread] = set()
+        self._inside: set[threading.Thread] = set()
 
-    def goes_on(self) -> None:
-        """A thread has begun, or a verb has returned in it."""
-        with self._lock:
-            self.running += 1
+    def is_running(self) -> bool:
+        """Whether any of them is."""
+        return len(self._known) > len(self._inside)
 
-    def stops(self) -> None:
-        """A thread has ended, or come to a verb."""
-        with self._lock:
-            self.running -= 1
+    def begins(self, thread: threading.Thread) -> None:
+        """It runs workflow code from now on."""
+        self._known.add(thread)
+
+    def ends(self, thread: threading.Thread) -> None:
+        """Its code has ended."""
+        self._known.discard(thread)
+        self._inside.discard(thread)
+
+    def enters(self, thread: threading.Thread) -> None:
+        """It has come to a verb."""
+        if thread in self._known:
+            self._inside.add(thread)
+
+    def leaves(self, thread: threading.Thread) -> None:
+        """The verb has ended."""
+        self._inside.discard(thread)

@@ -196,12 +196,16 @@ class SyncContext(Verbs):
                 run_id=self.run_id,
                 remedy="Use a SyncContext in the thread of its `def` workflow only",
             )
-        plain_code = self._engine.plain_code
-        plain_code.stops()
-        try:
-            return asyncio.run_coroutine_threadsafe(verb, self._loop).result()
-        finally:
-            plain_code.goes_on()
+        plain_code, thread = self._engine.plain_code, threading.current_thread()
+
+        async def inside() -> R:
+            plain_code.enters(thread)
+            try:
+                return await verb
+            finally:
+                plain_code.leaves(thread)
+
+        return asyncio.run_coroutine_threadsafe(inside(), self._loop).result()
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
@@ -224,6 +228,7 @@ async def in_thread(
     variables, plain_code = contextvars.copy_context(), context._engine.plain_code
 
     def settle(result: R | None, error: BaseException | None) -> None:
+        plain_code.ends(thread)
         if error is not None:
             ended.set_exception(error)
         else:
@@ -237,11 +242,11 @@ async def in_thread(
             BaseException
         ) as raised:  # whatever ends the code has to reach the loop; StopIteration can't as it is
             error = RuntimeError(repr(raised)) if isinstance(raised, StopIteration) else raised
-        plain_code.stops()
         loop.call_soon_threadsafe(settle, result, error)
 
-    plain_code.goes_on()
-    threading.Thread(target=run, name="durable-workflow", daemon=True).start()
+    thread = threading.Thread(target=run, name="durable-workflow", daemon=True)
+    plain_code.begins(thread)
+    thread.start()
     while True:
         try:
             return await asyncio.shield(ended)

@@ -22,7 +22,6 @@ from durable_core.engine.batch_progress import MapProgress, live
 from durable_core.engine.batch_pump import Pump
 from durable_core.engine.failure import as_json, described
 from durable_core.engine.step_records import committed, failed, next_attempt
-from durable_core.engine.suspension import Wait
 from durable_core.errors import Fenced, JournalUnavailable, MapFailed, StepFailed, StepMismatch
 from durable_core.item_table import SUCCEEDED, ItemTable
 from durable_core.map_reference import MapReference, recorded_map, recorded_output, recorded_place
@@ -117,7 +116,7 @@ class Batch:
         pump = Pump(drive, self.call, options, intake, runner, log, progress)
         live[drive.run_id, self.call.step_id] = progress
         try:
-            with drive.suspension.waiting(Wait()):  # for its items
+            with drive.suspension.waiting():  # for its items
                 await pump.run()
         except asyncio.CancelledError:
             await self._leave(attempt, log)

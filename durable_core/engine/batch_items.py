@@ -202,7 +202,8 @@ class ItemRunner:
         if self._context == Context.__name__:
             return await fn(Context(self._engine, scope), *args, **call.kwargs)
         context = SyncContext(self._engine, scope, asyncio.get_running_loop())
-        return await in_thread(fn, context, *args, **call.kwargs)
+        with self._drive.suspension.waiting():  # for the code in the thread, which is watched by itself
+            return await in_thread(fn, context, *args, **call.kwargs)
 
     async def _load(self, item: Item) -> None:
         """Reads what the item's own steps have recorded."""

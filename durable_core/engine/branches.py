@@ -131,7 +131,8 @@ async def _record(drive: Drive, seen: StepRecord | None, error: BranchFailed, in
         new_attempt_id(drive.place()),
         drive.lease.fence, JOIN_KIND, None, as_json(told),
     )  # fmt: skip
-    reply = await drive.ask(drive.tools.journal.put, record, as_seen(seen), drive.lease)
+    with drive.inside():
+        reply = await drive.ask(drive.tools.journal.put, record, as_seen(seen), drive.lease)
     if not reply.ok and (reply.row is None or reply.row.attempt_id != record.attempt_id):
         raise drive.fenced_by(reply.row)
     drive.redrive.discard(step_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +24,7 @@ from durable_core.plain_code import PlainCode
 from durable_core.records import FAILED
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from structlog.typing import FilteringBoundLogger
 
@@ -94,6 +95,7 @@ class Drive:
         deferred: The tasks that were cancelled while a `def` body ran: cancelled once its outcome is
             committed.
         strays: `def` bodies that go on after nobody waits for them any more.
+        entered: How often a task has come to a step.
         suspension: Who waits, and what becomes of the run when nobody does anything else.
         plain_code: Threads of `def` workflow code that are not inside a verb.
         suspects: Held by a step that was running when its process died: these run one at a time.
@@ -120,13 +122,14 @@ class Drive:
     refusals: int = 0
     workflow_task: asyncio.Task[Any] | None = None
     tasks: dict[asyncio.Task[Any], int] = field(default_factory=dict)
+    entered: int = 0
     deferred: set[asyncio.Task[Any] | None] = field(default_factory=set)
     strays: set[asyncio.Future[Any]] = field(default_factory=set)
     suspects: asyncio.Lock = field(default_factory=asyncio.Lock)
     suspension: Suspension = field(init=False)
     plain_code: PlainCode = field(default_factory=PlainCode)
     idle: asyncio.Event = field(default_factory=asyncio.Event)
-    _pauses: dict[asyncio.Future[None], Halt | None] = field(default_factory=dict)
+    _pauses: dict[asyncio.Task[None], tuple[Halt | None, bool]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Takes what is fixed for the whole drive, or changed by it."""
@@ -258,6 +261,7 @@ class Drive:
         if task is None:
             raise UsageError("a step was awaited outside a task", remedy="Await it in the workflow")
         self.tasks[task] = self.tasks.get(task, 0) + 1
+        self.entered += 1
         self.tools.journal.live += 1
         return task
 
@@ -276,10 +280,21 @@ class Drive:
             if not self.tasks:
                 self.idle.set()
 
-    async def pause(self, seconds: float, scope: Scope) -> None:
-        """Waits between attempts: a step boundary, which ends early when drive or branch is stopped."""
-        sleeper = asyncio.ensure_future(self.tools.clock.sleep(seconds))
-        self._pauses[sleeper] = scope.halt
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """The current task is busy with the engine's own work for a step."""
+        task = self.enter()
+        try:
+            yield
+        finally:
+            self.leave(task, None, None)
+
+    async def pause(self, seconds: float, scope: Scope, *, listens: bool = False) -> None:
+        """Waits at a step boundary, until the drive or the branch is stopped; or, if it listens, an event
+        may have come.
+        """
+        sleeper = asyncio.get_running_loop().create_task(_slept(self.tools.clock, seconds))
+        self._pauses[sleeper] = scope.halt, listens
         try:
             if self.stopped is None and not (scope.halt is not None and scope.halt.is_set()):
                 await asyncio.wait((sleeper,))
@@ -289,9 +304,23 @@ class Drive:
 
     def wake(self, halt: Halt | None) -> None:
         """Ends the waits between attempts: of halted branches, or all when the drive is stopped."""
-        for sleeper, of in list(self._pauses.items()):
+        for sleeper, (of, _) in list(self._pauses.items()):
             if halt is None or (of is not None and of.is_set()):
                 sleeper.cancel()
+
+    def is_waking(self) -> bool:
+        """Whether the wait of somebody has ended who hasn't gone on yet."""
+        return any(sleeper.done() or sleeper.cancelling() for sleeper in self._pauses)
+
+    def listen(self) -> None:
+        """Ends the waits of those who listen."""
+        for sleeper, (_, listens) in list(self._pauses.items()):
+            if listens:
+                sleeper.cancel()
+
+
+async def _slept(clock: Clock, seconds: float) -> None:
+    await clock.sleep(seconds)
 
 
 def poison(reason: BaseException) -> BaseException:

@@ -62,6 +62,7 @@ async def drive(
     *,
     keeps_changed: bool = False,
     suspends: bool = False,
+    patience: int = 0,
     deadline: Deadline | None = None,
 ) -> tuple[RunHeader, Any]:
     """Drives an acquired run to a way out.
@@ -72,10 +73,12 @@ async def drive(
         workflow: To be called with a context and the recorded inputs.
         keeps_changed: Recorded outputs are used although their inputs have changed.
         suspends: Whether the run is left when everybody in it waits.
+        patience: How many drives before this one have left it although somebody didn't wait.
         deadline: When the run has to be left.
 
     Returns:
-        The header as it ended, or as it was suspended, and the output.
+        The header as it ended, and the output; or as it was left because everybody waits (SUSPENDED, or
+        PENDING if there is something to do after all), and whether somebody didn't wait.
 
     Raises:
         RunFailed: With the cause chained.
@@ -85,7 +88,7 @@ async def drive(
     header = admitted.header
     current = _begun(tools, admitted)
     current.keeps_changed = keeps_changed
-    current.suspension = Suspension(current, suspends=suspends)
+    current.suspension = Suspension(current, suspends=suspends, patience=patience)
     tools.renewals.keep(current.held)
     token = here.set(RunInfo(header.run_id, header.fence))
     outcomes = reading.set(tools.outcomes)
@@ -98,15 +101,13 @@ async def drive(
         await _load(current)
         if deadline is not None:
             deadline.watch(current)
-        output = await _run_workflow(current, workflow, inputs)
+        try:
+            output = await _run_workflow(current, workflow, inputs)
+        except RunSuspended:
+            return await current.suspension.leave(), current.suspension.hurried
         return await _complete(current, workflow, output)
     except RunFailed:
         raise
-    except RunSuspended:
-        if current.suspension.header is None:
-            raise
-        current.log.info("run_suspended", due_at_ms=current.suspension.header.due_at_ms)
-        return current.suspension.header, None
     except BaseException as error:  # whatever it is, also a fault of ours: the run is left to the next owner
         await _release(current, error)
         raise

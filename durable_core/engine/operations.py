@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.clock import rfc3339
 from durable_core.codec import freeze
@@ -24,10 +24,12 @@ from durable_core.journal.base import Departure, Lease, as_seen
 from durable_core.records import (
     ACTIVE,
     CANCELLED,
+    EVENT_KIND,
     FAILED,
     JOIN_KIND,
     PENDING,
     SKIPPED,
+    SLEEP_KIND,
     STARTED,
     STEP_KIND,
     RunHeader,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from durable_core.records import StepRecord
 
 UNSET: Any = object()
+_SKIPPABLE: Final = (STEP_KIND, SLEEP_KIND, EVENT_KIND)
 
 
 async def cancel(tools: Tools, header: RunHeader) -> RunHeader:
@@ -62,7 +65,7 @@ async def skip(tools: Tools, header: RunHeader, step_id: str, output: object) ->
     Args:
         tools: The executor's.
         header: Of the run, which nobody may be driving.
-        step_id: A step that is STARTED or FAILED.
+        step_id: A step or a wait that is STARTED or FAILED.
         output: What the workflow gets as its output; UNSET for None.
 
     Raises:
@@ -104,7 +107,7 @@ async def _skip(tools: Tools, lease: Lease, step_id: str, output: object) -> Ste
     if seen is None or seen.fence <= lease.base_fence:
         raise StepNotFound("the run has no such step", **where, remedy="See its steps with `durable show`")
     by_hand = seen.status == SKIPPED and seen.details().get("skipped_by_hand")
-    if seen.kind != STEP_KIND or not (by_hand or seen.status in (STARTED, FAILED)):
+    if seen.kind not in _SKIPPABLE or not (by_hand or seen.status in (STARTED, FAILED)):
         raise UsageError(f"the step is {seen.status}, and that stands", **where)
     if seen.fence > lease.fence:
         raise Fenced("somebody else drives the run", **where, remedy="Try again once nobody does")

@@ -66,8 +66,8 @@ class Repairing:
 
     @released_on_sigterm
     async def skip(self, run_id: str, step_id: str, *, output: object = operations.UNSET) -> StepView:
-        """Settles a step by hand that is STARTED or FAILED: the next resume uses the output given here, else
-        None.
+        """Settles a step or a wait by hand that is STARTED or FAILED: the next resume uses the output given
+        here, else None.
 
         Raises:
             RunNotFound, StepNotFound: There is no such run, or step.

@@ -13,7 +13,7 @@ from durable_core.engine.driver import drive
 from durable_core.engine.results import RunResult, counts_of, result_of
 from durable_core.engine.stopping import Deadline, until_terminated
 from durable_core.errors import DeadlineReached, Fenced, HandOver, RunBusy, RunCancelled, RunInterrupted
-from durable_core.records import CANCELLED, COMPLETED, FAILED
+from durable_core.records import CANCELLED, COMPLETED, FAILED, PENDING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -125,25 +125,35 @@ async def drive_admitted(
     Raises:
         RunFailed, RunCancelled, DeadlineReached: As they say.
     """
-    run_id = admitted.header.run_id
-    try:
-        ended, output = await drive(
-            tools,
-            admitted,
-            workflow,
-            keeps_changed=how.keeps_changed,
-            suspends=how.suspends,
-            deadline=how.deadline,
-        )
-    except Fenced:
-        now = await tools.journal.header(run_id)
-        if now is not None and now.status == CANCELLED:
-            raise RunCancelled("the run was cancelled", run_id=run_id) from None
-        raise
-    except HandOver:
-        raise DeadlineReached(
-            "the deadline came before the end",
-            run_id=run_id,
-            remedy="Resume it: it goes on where it stopped",
-        ) from None
-    return RunResult(run_id, ended.status, output, counts_of(ended))
+    run_id, patience = admitted.header.run_id, 0
+    while True:
+        try:
+            ended, output = await drive(
+                tools,
+                admitted,
+                workflow,
+                keeps_changed=how.keeps_changed,
+                suspends=how.suspends,
+                patience=patience,
+                deadline=how.deadline,
+            )
+        except Fenced:
+            now = await tools.journal.header(run_id)
+            if now is not None and now.status == CANCELLED:
+                raise RunCancelled("the run was cancelled", run_id=run_id) from None
+            raise
+        except HandOver:
+            raise DeadlineReached(
+                "the deadline came before the end",
+                run_id=run_id,
+                remedy="Resume it: it goes on where it stopped",
+            ) from None
+        if ended.status != PENDING:
+            return RunResult(run_id, ended.status, output, counts_of(ended))
+        try:  # it was left because everybody seemed to wait, and there is something to do
+            again = await admission.acquire(tools, ended, workflow.fingerprint)
+        except RunBusy:  # somebody else was faster, and goes on with it
+            return RunResult(run_id, ended.status, None, counts_of(ended))
+        if not isinstance(again, admission.Admitted):
+            return await result_of(again, tools.values, tools.outcomes, workflow.adapter)
+        admitted, patience = again, patience + bool(output)

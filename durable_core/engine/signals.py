@@ -41,11 +41,11 @@ async def send(
     event = await _made(tools, run_id, name, payload, event_id)
     while True:
         seen = await ask(tools.journal.header, run_id)
-        _check_open(seen, run_id, early)
         life = 1 + (seen.base_fence if seen is not None else 0)
-        placed = await _first_free(tools, event._replace(fence=life))
-        if placed is None:
+        placed = await ask(_first_free, tools, event._replace(fence=life))
+        if placed is None:  # also if the run is over by now: whoever sends again only wants to be sure
             return event_id
+        _check_open(seen, run_id, early)
         reply = await ask(tools.journal.send, placed, seen)
         if reply.ok or (reply.row is not None and reply.row.event_id == event_id):
             tools.log.info("event_sent", run_id=run_id, event_name=name, event_id=event_id)

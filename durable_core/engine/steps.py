@@ -26,7 +26,7 @@ from durable_core.engine.pure import run_pure
 from durable_core.engine.recorded import inline_output_of, is_used, output_of
 from durable_core.engine.step_records import Call, is_suspect, known, next_attempt, skipped
 from durable_core.engine.suspension import Wait
-from durable_core.engine.waits import SLEEP_STEP, Waits, wait_step
+from durable_core.engine.waits import SLEEP_STEP, Waits, restorer, wait_step
 from durable_core.errors import (
     InputNotSerializable,
     StepFailed,
@@ -83,11 +83,14 @@ class Steps:
 
     async def join(self, scope: Scope, found: tuple[Branch[Any], ...], caller: object) -> list[Any]:
         """Runs branches side by side."""
-        self.drive.check()
+        self._check_called()
         scope.check()
         self._refuse_inside_a_body()
         step_id, index = scope.allot(JOIN, caller)
-        return await branches.join(self.drive, scope, found, step_id, index)
+        if asyncio.current_task() not in self.drive.tasks:
+            return await branches.join(self.drive, scope, found, step_id, index)
+        with self.drive.suspension.waiting():  # an item of a map, for its branches
+            return await branches.join(self.drive, scope, found, step_id, index)
 
     def call(
         self,
@@ -101,6 +104,7 @@ class Steps:
     ) -> Coroutine[Any, Any, Any]:
         """Allots the id of a call; the coroutine runs, replays or skips it."""
         if self.drive.stopped is not None or (scope.halt is not None and scope.halt.is_set()):
+            self.drive.suspension.called()
             return self._refused(scope)
         self._refuse_inside_a_body()
         step.resolve()  # an annotation that can't be resolved is refused now, not after the body ran
@@ -112,6 +116,7 @@ class Steps:
     ) -> Coroutine[Any, Any, MapResult[Any]]:
         """Allots the id of a map; the coroutine runs what is missing, or replays it."""
         if self.drive.stopped is not None or (scope.halt is not None and scope.halt.is_set()):
+            self.drive.suspension.called()
             return self._refused(scope)
         self._refuse_inside_a_body()
         step, args, kwargs = mapped
@@ -123,12 +128,13 @@ class Steps:
         self, scope: Scope, call: Call, items: Iterable[Any], options: MapOptions
     ) -> MapResult[Any]:
         drive = self.drive
-        drive.check()
+        self._check_called()
         # What is mapped and with what, not over what: items are judged one by one.
         call = call._replace(hashed=input_hash(call.step_id, (call.step.name, *call.args), call.kwargs))
         seen = drive.records.pop(call.step_id, None)
         if seen is not None:  # it may have been read without what a map takes
-            seen = await drive.ask(drive.tools.journal.step, self.run_id, call.step_id)
+            with drive.inside():
+                seen = await drive.ask(drive.tools.journal.step, self.run_id, call.step_id)
         batch = Batch(attempts=self._attempts, engine=self, call=call, items=items, options=options)
         result: MapResult[Any] = await self._until_boundary(call, seen, partial(self._settle_map, batch))
         return result
@@ -163,6 +169,7 @@ class Steps:
         self, scope: Scope, step: Step[..., Any], kind: str, asked: Slept | Awaited, caller: object
     ) -> Coroutine[Any, Any, Any]:
         if self.drive.stopped is not None or (scope.halt is not None and scope.halt.is_set()):
+            self.drive.suspension.called()
             return self._refused(scope)
         self._refuse_inside_a_body()
         step_id, index = scope.allot(step.name, caller)
@@ -170,22 +177,28 @@ class Steps:
         return self._waited(call, asked)
 
     async def _waited(self, call: Call, asked: Slept | Awaited) -> Any:
-        self.drive.check()
+        self._check_called()
         seen = self.drive.records.pop(call.step_id, None)
-        if seen is not None and not seen.attempt_id and seen.kind != call.kind:
-            seen = await self.drive.ask(self.drive.tools.journal.step, self.run_id, call.step_id)
+        if seen is not None and not seen.attempt_id:  # it was read without its kind and detail
+            with self.drive.inside():
+                seen = await self.drive.ask(self.drive.tools.journal.step, self.run_id, call.step_id)
 
         async def settle(call: Call, seen: StepRecord | None) -> tuple[StepRecord, Any]:
             while True:
                 record = known(self.drive, call, seen)
                 if record is not None and is_used(self.drive, call, record, ""):
-                    return record, await output_of(self.drive, record, call.step)
+                    return record, await output_of(self.drive, record, restorer(record, call.step))
                 call.scope.check_new()
                 seen, value = await self._waits.outcome(call, seen, asked)
                 if value is not NOTHING and seen is not None:
                     return seen, value
 
         return await self._until_boundary(call, seen, settle)
+
+    def _check_called(self) -> None:
+        if self.drive.stopped is not None:
+            self.drive.suspension.called()
+            self.drive.check()
 
     async def _refused(self, scope: Scope) -> Any:
         """Raises why nothing may be begun, after a turn of the loop: it must not be stopped by a workflow."""
@@ -213,7 +226,7 @@ class Steps:
     ) -> Any:
         drive = self.drive
         if drive.stopped is not None:
-            drive.check()
+            self._check_called()
         try:
             hashed = input_hash(step_id, args, kwargs)
         except InputNotSerializable as error:
@@ -235,9 +248,11 @@ class Steps:
             scope.returned(seen)
             if seen.output_data is not None:
                 return inline_output_of(drive, seen, step)
-            return await output_of(self.drive, seen, step)
+            with drive.inside():
+                return await output_of(self.drive, seen, step)
         if seen is not None and not seen.attempt_id:  # it was read without what a change of input takes
-            seen = await drive.ask(drive.tools.journal.step, self.run_id, step_id)
+            with drive.inside():
+                seen = await drive.ask(drive.tools.journal.step, self.run_id, step_id)
         call = Call(step, step_id, index, hashed, args, kwargs, scope)
         skips = not condition and known(drive, call, seen) is None
         return await self._until_boundary(call, seen, self._skip if skips else self._settle)
@@ -250,9 +265,6 @@ class Steps:
     ) -> Any:
         """Takes a step from its record to its outcome, while the drive knows that its task is in it."""
         drive = self.drive
-        if drive.suspension.gate is not None:  # the run is being left: this comes before or after that
-            await drive.suspension.gate.wait()
-            drive.check()
         before = seen.status if seen is not None and drive.owns(seen) else None
         after: str | None = STARTED
         task = drive.enter()
@@ -320,9 +332,7 @@ class Steps:
     async def _until_retry(self, call: Call, seen: StepRecord) -> None:
         """Waits for the retry time of a record whose last attempt has ended."""
         retry_at_ms = seen.details().get("retry_at_ms")
-        left_ms = retry_at_ms - self.drive.tools.clock.now_ms() if isinstance(retry_at_ms, int) else 0
-        if seen.status == STARTED and left_ms > 0:
-            with self.drive.suspension.waiting(Wait(retry_at_ms)):
-                await self.drive.pause(left_ms / 1000, call.scope)
-            self.drive.check()
-            call.scope.check()
+        if seen.status != STARTED or not isinstance(retry_at_ms, int):
+            return
+        while self.drive.tools.clock.now_ms() < retry_at_ms:
+            await self.drive.suspension.until(Wait(retry_at_ms), call.scope)

@@ -17,7 +17,7 @@ from durable_core.engine.failure import as_json
 from durable_core.engine.step_records import committed, failed, is_own, known, next_attempt
 from durable_core.engine.suspension import Wait
 from durable_core.engine.values import Stored
-from durable_core.errors import CorruptRecord, EventInvalid, EventTimeout
+from durable_core.errors import CorruptRecord, DurableError, EventInvalid, EventTimeout
 from durable_core.identity import MAX_ID_CHARS
 from durable_core.journal.base import as_seen
 from durable_core.step_definition import Step, StepOptions
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from durable_core.engine.step_records import Call
     from durable_core.errors import StepFailed
     from durable_core.records import Event, StepRecord
-
-_POLL_S: Final = 0.5
 
 
 def _never() -> None:
@@ -44,6 +42,11 @@ def wait_step(awaited: Awaited) -> Step[..., Any]:
     step = Step(_never, StepOptions(name=f"event.{awaited.name}"[:MAX_ID_CHARS]))
     step.adapter = awaited.adapter
     return step
+
+
+def restorer(record: StepRecord, step: Step[..., Any]) -> Step[..., Any]:
+    """What restores the recorded outcome of a wait: a default needn't be of the type that is waited for."""
+    return SLEEP_STEP if record.details().get("timed_out") else step
 
 
 class Waits:
@@ -78,9 +81,8 @@ class Waits:
         row = await self._attempts.begin(attempt, seen)
         if row is not attempt:
             return row, NOTHING
-        with drive.suspension.waiting(Wait(wake_at_ms)):
-            while (left_ms := wake_at_ms - clock.now_ms()) > 0:
-                await self._pause(call, left_ms)
+        while clock.now_ms() < wake_at_ms:
+            await drive.suspension.until(Wait(wake_at_ms), call.scope)
         return await self._commit(attempt, None)
 
     async def _awaited(
@@ -98,18 +100,17 @@ class Waits:
         row = await self._attempts.begin(attempt, seen)
         if row is not attempt:
             return row, NOTHING
-        with drive.suspension.waiting(Wait(end_ms, awaited.name)):
-            while True:
-                event = await drive.suspension.untaken(awaited.name)
-                if event is not None:
-                    taken = await self._taken(attempt, event, awaited)
-                    if taken is not None:
-                        return taken
-                    continue
-                left_ms = _POLL_S * 1000 if end_ms is None else end_ms - clock.now_ms()
-                if left_ms <= 0:
-                    return await self._timed_out(attempt, awaited)
-                await self._pause(call, min(left_ms, _POLL_S * 1000))
+        while True:
+            heard = drive.suspension.heard
+            event = await drive.suspension.untaken(awaited.name)
+            if event is not None:
+                taken = await self._taken(attempt, event, awaited)
+                if taken is not None:
+                    return taken
+            elif end_ms is not None and clock.now_ms() >= end_ms:
+                return await self._timed_out(attempt, awaited)
+            elif heard == drive.suspension.heard:  # else something has come while it looked
+                await drive.suspension.until(Wait(end_ms, awaited.name), call.scope)
 
     def _next(self, call: Call, seen: StepRecord | None, end_ms: Any) -> tuple[StepRecord, Any]:
         """The STARTED record of a wait, and its end: the one that it first had."""
@@ -122,11 +123,6 @@ class Waits:
         attempt = next_attempt(self._drive, call, seen)
         return attempt._replace(kind=call.kind, crashes=0, detail=as_json({"wake_at_ms": end_ms})), end_ms
 
-    async def _pause(self, call: Call, ms: float) -> None:
-        await self._drive.pause(ms / 1000, call.scope)
-        self._drive.check()
-        call.scope.check()
-
     # ---- Outcomes ----
 
     async def _taken(
@@ -136,7 +132,13 @@ class Waits:
         drive, (codec, data, ref, size, hashed) = self._drive, _payload(event)
         record, value = committed(attempt, Stored(codec, data, ref, size, hashed), self._now()), None
         try:
-            value = decode(await drive.tools.values.load(codec, data, ref, size, hashed), awaited.adapter)
+            raw = await drive.tools.values.load(codec, data, ref, size, hashed)
+        except DurableError as error:  # the store's: it tells nothing about the event, which stays
+            error.run_id, error.step_id = attempt.run_id, attempt.step_id
+            drive.stop(error)
+            raise
+        try:
+            value = decode(raw, awaited.adapter)
         except CorruptRecord as error:
             message = f"event {event.event_id!r} isn't what is waited for: {error.message}"
             record = failed(attempt, _told(EventInvalid, message), self._now())
@@ -152,17 +154,21 @@ class Waits:
 
     async def _timed_out(self, attempt: StepRecord, awaited: Awaited) -> tuple[StepRecord, Any]:
         if awaited.default is not UNSET:
-            return await self._commit(attempt, awaited.default)
+            return await self._commit(attempt, awaited.default, timed_out=True)
         message = f"event {awaited.name!r} didn't come in {awaited.timeout_s:g} s"
         record = failed(attempt, _told(EventTimeout, message), self._now())
         await self._attempts.write(record)
         raise self._attempts.told_failed(record, EventTimeout.__name__)
 
-    async def _commit(self, attempt: StepRecord, value: object) -> tuple[StepRecord, Any]:
+    async def _commit(
+        self, attempt: StepRecord, value: object, *, timed_out: bool = False
+    ) -> tuple[StepRecord, Any]:
         drive = self._drive
         raw = encode(value)
         stored = await drive.tools.values.store(raw, drive.run_id, attempt.attempt_id)
         record = committed(attempt, stored, self._now())
+        if timed_out:
+            record = record._replace(detail=as_json({"timed_out": True}))
         await self._attempts.write(record)
         self._attempts.told_committed(record)
         return record, decode(raw)

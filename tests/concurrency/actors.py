@@ -16,7 +16,7 @@ from durable_core.errors import (
     RunNotFound,
     RunPruned,
 )
-from durable_core.records import ACTIVE, FAILED, PRUNING, TOMBSTONE, RunHeader
+from durable_core.records import ACTIVE, COMPLETED, FAILED, PRUNING, SUSPENDED, TOMBSTONE, RunHeader
 from tests.concurrency.processes import Process, here
 from tests.concurrency.promises import RUN, Violation
 from tests.concurrency.simulation import World
@@ -55,6 +55,8 @@ async def drives(process: Process, run: Callable[[], Coroutine[Any, Any, Any]]) 
             continue
         except (RunFailed, RunCancelled, RunNotFound):
             return
+        if result.status != COMPLETED:
+            continue
         process.outcome = result.output
         return
 
@@ -104,6 +106,8 @@ def is_due(process: Process) -> bool:
     header = process.world.header()
     if header is None or header.status in (FAILED, TOMBSTONE):
         return True
+    if header.status == SUSPENDED and header.due_at_ms > process.clock.now_ms():
+        return False
     return header.status in ACTIVE and _is_free(process, header)
 
 

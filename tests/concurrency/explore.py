@@ -22,8 +22,9 @@ from tests.concurrency.prune_scenarios import PRUNE_SCENARIOS
 from tests.concurrency.scenarios import PLAIN_SCENARIOS
 from tests.concurrency.simulation import Scenario, World
 from tests.concurrency.traces import brief
+from tests.concurrency.wait_scenarios import WAIT_SCENARIOS
 
-SCENARIOS = (*PLAIN_SCENARIOS, *PRUNE_SCENARIOS)
+SCENARIOS = (*PLAIN_SCENARIOS, *PRUNE_SCENARIOS, *WAIT_SCENARIOS)
 FAULT_SHARE = 0.12
 
 

@@ -253,4 +253,109 @@ FAULTS = (
         "fence=0,\n                    base_fence=0,",
         scenario="prune",
     ),
+    Fault(
+        "suspend-without-count",
+        "engine/suspension.py",
+        "journal.leave, lease, departure, wake_count=header.wake_count)",
+        "journal.leave, lease, departure)",
+        scenario="suspend, signal",
+    ),
+    Fault(
+        "suspend-with-a-later-count",
+        "engine/suspension.py",
+        "            departure = Departure(\n",
+        "            header = await drive.ask(journal.header, drive.run_id) or header\n"
+        "            departure = Departure(\n",
+        scenario="suspend, signal",
+    ),
+    Fault(
+        "suspend-without-a-last-look",
+        "engine/suspension.py",
+        "            if await self.untaken(name) is not None:\n                return True\n",
+        "            pass\n",
+        scenario="suspend, signal",
+    ),
+    Fault(
+        "refused-suspension-taken-for-done",
+        "engine/suspension.py",
+        "if now is not None and (reply.ok or (now.fence == lease.fence and now.owner is None)):",
+        "if now is not None:",
+        scenario="suspend, signal",
+    ),
+    Fault(
+        "suspension-forgets-own",
+        "engine/suspension.py",
+        "if now is not None and (reply.ok or (now.fence == lease.fence and now.owner is None)):",
+        "if now is not None and reply.ok:",
+        scenario="suspend, signal",
+    ),
+    Fault(
+        "signal-without-count",
+        "journal/_memory_below.py",
+        "                self.add_wake(header)\n",
+        "                pass\n",
+        scenario="suspend, signal",
+    ),
+    Fault(
+        "early-event-unbound",
+        "journal/_memory_below.py",
+        "            if life(header) != life(seen) or old is not None:\n"
+        "                return Reply(False, old)\n"
+        "            self.letters[key] = event\n"
+        "            if header is not None and header.status in ACTIVE:\n",
+        "            if old is not None:\n"
+        "                return Reply(False, old)\n"
+        "            self.letters[key] = event\n"
+        "            if life(header) == life(seen) and header is not None and header.status in ACTIVE:\n",
+        scenario="early event",
+    ),
+    Fault(
+        "send-forgets-own",
+        "engine/signals.py",
+        "            if one.event_id == event.event_id and one.fence == event.fence:\n",
+        "            if False:\n",
+        scenario="sent twice",
+    ),
+    Fault(
+        "take-outside-commit",
+        "journal/_memory_below.py",
+        "            reply = self.put_outcome(outcome)\n            if reply.ok:\n",
+        "            reply = self.put_outcome(outcome)\n            if True:\n",
+        scenario="take, branches",
+    ),
+    Fault(
+        "event-taken-twice",
+        "journal/_memory_below.py",
+        "if now is None or now.taken_by is not None:",
+        "if now is None:",
+        scenario="take, branches",
+    ),
+    Fault(
+        "event-deleted-when-taken",
+        "journal/_memory_below.py",
+        "                self.letters[key] = now._replace(taken_by=outcome.attempt_id)\n",
+        "                del self.letters[key]\n",
+        scenario="sent twice",
+    ),
+    Fault(
+        "refused-take-is-fenced",
+        "engine/waits.py",
+        "            if as_seen(reply.row) == as_seen(attempt):\n                return None\n",
+        "",
+        scenario="take, branches",
+    ),
+    Fault(
+        "refused-take-is-taken",
+        "engine/waits.py",
+        "if not reply.ok and not is_own(reply.row, record):",
+        "if False:",
+        scenario="take, branches",
+    ),
+    Fault(
+        "what-has-woken-is-not-waited-for",
+        "engine/suspension.py",
+        "if drive.tasks.keys() != self._waits.keys() or",
+        "if not self._waits or",
+        scenario="suspend, branches",
+    ),
 )

@@ -13,6 +13,7 @@ from unittest.mock import patch
 from durable_core import DurableWorkflowExecutor
 from durable_core.engine.drive import Tools
 from durable_core.engine.lease import HeldLease, Renewals
+from durable_core.engine.suspension import SHORT_WAIT_S
 from durable_core.testing.fake_clock import FakeClock
 from tests.concurrency.traces import brief
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from tests.concurrency.simulation import World
 
 WRITES = (
-    "create", "acquire", "leave", "cancel", "begin", "commit", "put", "renew", "delete", "bury",
+    "create", "acquire", "leave", "cancel", "begin", "commit", "put", "renew", "delete", "bury", "send",
+    "take", "wake",
 )  # fmt: skip
 
 who: ContextVar[Process | None] = ContextVar("who", default=None)
@@ -47,6 +49,16 @@ class Request:
         return f"{self.process.name} {self.verb} {' '.join(map(brief, self.what))}"
 
 
+class TickedClock(FakeClock):
+    """A short sleep ends when the chooser says so; a long one is longer than any execution."""
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds < SHORT_WAIT_S:
+            await here().world.when("tick", lambda: True)
+        else:
+            await asyncio.get_running_loop().create_future()
+
+
 @dataclass(eq=False)
 class Process:
     """A simulated process with an executor of its own."""
@@ -55,7 +67,7 @@ class Process:
     world: World
     executor: DurableWorkflowExecutor = field(init=False)
     tools: Tools = field(init=False)
-    clock: FakeClock = field(default_factory=FakeClock)
+    clock: FakeClock = field(default_factory=TickedClock)
     task: asyncio.Task[None] | None = None
     alive: bool = True
     role: str = ""  # drive or prune: one of each role that there is stays alive

@@ -85,6 +85,20 @@ class Promises:
                 if record.attempt_id.startswith(FROM_BEFORE):
                     raise Violation(f"the run was buried with {brief(record)} under it")
 
+    def _check_events(self, header: RunHeader | None) -> None:
+        """Each event is there once, and taken by the step that has its payload; none that came is left."""
+        events = sorted(self.journal.letters.values())
+        ids = [event.event_id for event in events]
+        if sorted(set(ids)) != sorted(self.scenario.events) or len(ids) != len(set(ids)):
+            raise Violation(f"sent were {self.scenario.events}, stored are {ids}")
+        takers = {record.attempt_id: record for record in self.journal.records.values()}
+        for event in events:
+            if event.taken_by is None:
+                raise Violation(f"{brief(event)} was lost, with the run {brief(header)}")
+            taker = takers.get(event.taken_by)
+            if taker is None or (taker.status, taker.output_data) != (COMMITTED, event.data):
+                raise Violation(f"{brief(event)} was taken by {brief(taker)}")
+
     def ran(self, name: str, by: str, fence: int, key: str) -> None:
         """A body has its effect now."""
         bodies = self.bodies.setdefault(name, [])
@@ -134,6 +148,7 @@ class Promises:
         """At the end of an execution."""
         header = self.journal.headers.get(RUN)
         allowed = (*self.scenario.may_end, *((COMPLETED,) if self.scenario.may_complete else ()))
+        self._check_events(header)
         if header is None or header.status not in allowed:
             raise Violation(f"the run was left {brief(header)}")
         if header.status != COMPLETED:

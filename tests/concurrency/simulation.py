@@ -51,6 +51,7 @@ class Scenario:
         resumes: Whether a FAILED run is resumed.
         prunes: Whether a run that has ended may be pruned.
         reuses: Whether its id is begun anew once it is pruned: before that, nothing has ended.
+        events: The ids of those that are sent; each is taken once.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Scenario:
     resumes: bool = False
     prunes: bool = False
     reuses: bool = False
+    events: tuple[str, ...] = ()
 
     def has_ended(self, header: RunHeader | None) -> bool:
         """Whether nobody has anything more to do."""
@@ -110,6 +112,7 @@ class World:
         self.paused: str | None = None
         self.sent: list[Request] = []
         self.orphans: list[Request] = []
+        self.messages = 0  # "drive the run", in the queue
         self.promises = Promises(scenario, self.journal)
         self.trace: list[tuple[Move, object]] = []
         self.closing = False
@@ -269,6 +272,8 @@ class World:
             (
                 tuple(self.journal.headers.values()),
                 tuple(sorted(self.journal.records.items())),
+                tuple(sorted(self.journal.letters.items())),
+                self.messages,
                 tuple((p.history, p.alive, p.clock.now_ms() - now) for p in self.processes),
                 tuple(sorted(self.budget.items())),
                 tuple(sorted((r.process.name, r.number) for r in self.orphans)),

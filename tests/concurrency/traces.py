@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from durable_core.journal.base import Departure, Lease
-from durable_core.records import Child, Reply, RunHeader, StepRecord
+from durable_core.records import Child, Event, Reply, RunHeader, StepRecord
 
 
 def brief(value: object) -> str:
@@ -12,10 +12,12 @@ def brief(value: object) -> str:
         case Reply():
             return "ok" if value.ok else f"REFUSED by {brief(value.row)}"
         case RunHeader():
-            return f"<{value.status} owner={value.owner} fence={value.fence}>"
+            return f"<{value.status} owner={value.owner} fence={value.fence} count={value.wake_count}>"
         case StepRecord():
             mark = " +error" if value.error else ""
             return f"<{value.step_id} {value.status} {value.attempt_id} fence={value.fence}{mark}>"
+        case Event():
+            return f"<{value.name}!{value.seq} {value.event_id} taken_by={value.taken_by}>"
         case Child():
             return f"{value.name} fence={value.fence}"
         case Departure():

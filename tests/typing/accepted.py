@@ -70,6 +70,15 @@ async def report(ctx: Context, task: str, limit: int = 3) -> dict[str, int]:
     )
     assert_type(await ctx.parallel(*[ctx.branch(lane, "a")]), tuple[int, ...])
     assert_type(ctx.random(), float)
+    await assert_type(ctx.sleep(5), Coroutine[Any, Any, None])
+    await ctx.sleep(timedelta(hours=1))
+    await ctx.sleep(until=ctx.now() + timedelta(hours=1))
+    await assert_type(ctx.wait_for_event("go", type=Extraction), Coroutine[Any, Any, Extraction])
+    assert_type(await ctx.wait_for_event("go", type=int, timeout=timedelta(days=2)), int)
+    assert_type(await ctx.wait_for_event("go", type=Extraction, timeout=5, default=None), Extraction | None)
+    assert_type(await ctx.wait_for_event("go", type=int, default="none"), int | str)
+    assert_type(await ctx.wait_for_event("go", timeout=0.5), Any)
+    assert_type(await ctx.wait_for_event("go", default=None), Any)
     return {task: limit}
 
 
@@ -84,6 +93,11 @@ def plain_report(ctx: SyncContext, task: str) -> int:
     assert_type(ctx.step(count, found, start=1), int)
     assert_type(ctx.step_if(True, count, found), int | None)
     assert_type(ctx.parallel(ctx.branch(plain_lane, "a"), ctx.branch(plain_lane, "b")), tuple[int, int])
+    ctx.sleep(5)
+    ctx.sleep(until=ctx.now() + timedelta(hours=1))
+    assert_type(ctx.wait_for_event("go", type=Extraction), Extraction)
+    assert_type(ctx.wait_for_event("go", type=int, timeout=5, default=None), int | None)
+    assert_type(ctx.wait_for_event("go"), Any)
     return 1
 
 
@@ -98,6 +112,8 @@ async def main(executor: DurableWorkflowExecutor) -> None:
     assert_type((await executor.resume("r1", report)).output, dict[str, int])
     assert_type(executor.run_sync(report.bind("x")).output, dict[str, int])
     assert_type(executor.blocking.run(plain_report.bind("x")).output, int)
+    assert_type(await executor.signal("r1", "go", {"approved": True}, event_id="e1", early=True), str)
+    await executor.run(report, task="x", on_wait="suspend")
     assert_type(await extract("x"), Extraction)
     assert_type(count(await extract("x")), int)
 

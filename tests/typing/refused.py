@@ -48,6 +48,12 @@ async def report(ctx: Context, task: str, limit: int = 3) -> int:
     ctx.branch(plain_lane, "a")  # error
     await ctx.parallel(lane)  # error
     one, two, three = await ctx.parallel(ctx.branch(lane, "a"), ctx.branch(lane, "b"))  # error
+    await ctx.sleep("soon")  # error
+    await ctx.sleep(until=5)  # error
+    await ctx.wait_for_event(3)  # error
+    await ctx.wait_for_event("go", timeout="long")  # error
+    event: str = await ctx.wait_for_event("go", type=int)  # error
+    either: int = await ctx.wait_for_event("go", type=int, default=None)  # error
     return 1
 
 
@@ -57,6 +63,8 @@ def plain_report(ctx: SyncContext, task: str) -> int:
     ctx.step(count, b"x").upper()  # error
     ctx.branch(plain_lane, 3)  # error
     ctx.branch(lane, "a").name.upper(3)  # error
+    ctx.sleep("soon")  # error
+    event: str = ctx.wait_for_event("go", type=int)  # error
     return 1
 
 
@@ -72,6 +80,7 @@ async def main(executor: DurableWorkflowExecutor) -> None:
     await executor.run(lane, path="x")  # error
     await executor.run(report.bind("x"), on_change="ignore")  # error
     await executor.run(report, task="x", deadline=5)  # error
+    await executor.run(report, task="x", on_wait="leave")  # error
     await extract(3)  # error
     count("x")  # error
 
