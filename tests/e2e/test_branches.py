@@ -250,7 +250,7 @@ async def test_a_sibling_that_waits_for_a_retry_is_not_waited_for(place: Place) 
             await executor.run(wf, run_id="r1")
     assert bodies == ["again_in_an_hour"]
     assert await statuses(executor, "r1") == {"waiting/again_in_an_hour": "STARTED", "bad/poison": "FAILED"}
-    assert 3600 in clock.slept
+    assert 360 in clock.slept  # a long wait is slept in parts
 
 
 async def test_a_failure_in_an_inner_branch_names_both_and_halts_all_around_it(place: Place) -> None:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import pytest
 from pydantic import BaseModel
+from typing_extensions import override
 
 from durable_core import Context, DurableWorkflowExecutor, SyncContext, step, workflow
 from durable_core.clock import SystemClock
@@ -21,6 +22,8 @@ from durable_core.errors import (
     EventTimeout,
     InputNotSerializable,
     InvalidId,
+    JournalUnavailable,
+    MissingBlob,
     RunCancelled,
     RunEnded,
     RunFailed,
@@ -31,10 +34,14 @@ from durable_core.errors import (
     UsageError,
 )
 from durable_core.records import TOMBSTONE
+from durable_core.store import Store
 from durable_core.testing.fake_clock import FakeClock
+from durable_core.testing.forwarding_journal import ForwardingJournal
 from tests.leftovers import noise
 from tests.stores import KINDS, Place, Processes, crash, statuses, verb_of
 
+P = ParamSpec("P")
+T = TypeVar("T")
 HOUR_S = 3600
 
 
@@ -98,7 +105,8 @@ async def suspends(executor: DurableWorkflowExecutor, run_id: str = "r1", wf: An
     assert result.status == "SUSPENDED"
     with pytest.raises(RunNotFinished):
         _ = result.output
-    header = await executor.store.journal.header(run_id)
+    journal = executor.store.journal
+    header = await getattr(journal, "inner", journal).header(run_id)
     assert header is not None
     assert (header.status, header.owner, header.lease_until_ms) == ("SUSPENDED", None, 0)
     return header.due_at_ms
@@ -989,6 +997,92 @@ async def test_a_process_that_dies_at_any_call_loses_and_doubles_nothing(
     step_record = await place.store().journal.step("r1", "event.go")
     assert step_record is not None
     assert event.taken_by == step_record.attempt_id
+    await place.close()
+
+
+class Forgetful(ForwardingJournal):
+    """Does what it is asked, and loses one reply; or is out of reach that once.
+
+    Attributes:
+        verb: Whose reply.
+        left: The how-manieth of them.
+        applies: Whether it was done all the same.
+    """
+
+    verb, left, applies = "", 0, True
+
+    @override
+    async def ask(self, call: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **options: P.kwargs) -> T:
+        name = "events" if call.__name__ == "all_pages" else call.__name__
+        self.left -= name == self.verb
+        is_it = name == self.verb and self.left == 0
+        if self.applies or not is_it:
+            reply = await super().ask(call, *args, **options)
+        if is_it:
+            raise JournalUnavailable("as planned")
+        return reply
+
+
+@pytest.mark.parametrize("applies", [True, False], ids=["lost", "out of reach"])
+@pytest.mark.parametrize("nth", [1, 2, 3, 4])
+@pytest.mark.parametrize("verb", ["begin", "events", "take", "commit", "header", "leave", "send"])
+async def test_a_lost_reply_changes_nothing(verb: str, nth: int, applies: bool, place: Place) -> None:
+    world.asked, inner = approved, place.store()
+    journal = Forgetful(inner.journal)
+    executor = place.executor(store=Store(inner.url, journal, inner.blobs))
+    journal.verb, journal.left, journal.applies = verb, nth, applies
+    due = await suspends(executor)
+    clock_of(place).set_wall(due)
+    due = await suspends(executor)
+    await executor.signal("r1", "go", "came", event_id="e1")
+    due = await suspends(executor)
+    clock_of(place).set_wall(due)
+    assert await goes_on(executor) == ["before", "came", "none", "after"]
+    assert world.ran == ["before", "after"]
+    events = [event async for page in inner.journal.events("r1") for event in page]
+    assert [event.event_id for event in events] == ["e1"]
+
+
+async def test_a_store_that_stays_away_is_no_answer_to_a_wait(place: Place) -> None:
+    """Not even to a workflow that catches it."""
+
+    class Away(ForwardingJournal):
+        @override
+        async def ask(
+            self, call: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **options: P.kwargs
+        ) -> T:
+            if call.__name__ == "all_pages" and args[1:] == ("go",):
+                raise JournalUnavailable("as planned", waited_s=60)
+            return await super().ask(call, *args, **options)
+
+    async def asked(ctx: Context) -> str:
+        try:
+            await ctx.wait_for_event("go")
+        except Exception:  # careless on purpose
+            return await ctx.step(note, "another path")
+        return "came"
+
+    world.asked, inner = asked, place.store()
+    with pytest.raises(JournalUnavailable):
+        await place.executor(store=Store(inner.url, Away(inner.journal), inner.blobs)).run(asks, run_id="r1")
+    assert world.ran == []
+    await place.executor().signal("r1", "go")
+    assert await goes_on(place.executor()) == "came"
+
+
+async def test_a_damaged_payload_is_not_taken(tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path, FakeClock())  # type: ignore[arg-type]  # a clock, too
+    world.asked, executor = lambda ctx: ctx.wait_for_event("go", type=bytes), place.executor()
+    await suspends(executor)
+    await executor.signal("r1", "go", noise(20_000))
+    (event,) = [one async for page in executor.store.journal.events("r1") for one in page]
+    assert event.ref is not None
+    data = await executor.store.blobs.get(event.ref)
+    await executor.store.blobs.delete(event.ref)
+    with pytest.raises(MissingBlob):
+        await executor.resume("r1", asks)
+    await executor.store.blobs.put(event.ref, data)
+    assert await goes_on(executor) == noise(20_000)
     await place.close()
 
 
