@@ -1,7 +1,4 @@
-"""Every error this package raises, sorted by the question that matters: who has to do something?
-
-Each class has a stable `code`; `retryable`: the same call, made again later, can succeed by itself.
-"""
+"""Every error this package raises, by who has to do something; `retryable`: the same call may succeed later."""
 
 from __future__ import annotations
 
@@ -233,11 +230,7 @@ class CrashLimitReached(StepFailed):
 
 
 class MapFailed(StepFailed):
-    """More items of a map failed than it tolerates, or its items could not be read to the end.
-
-    Attributes:
-        succeeded, failed: Items that have so come out, and are recorded; a resume runs only the others.
-    """
+    """More items of a map failed than it tolerates, or not all could be read; a resume runs only the rest."""
 
     code = "MAP_FAILED"
 

@@ -35,8 +35,16 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("aws.failures", "aws.transport", "aws.table", "aws.provision"),
     ("journal", "blobs", "checkpoints"),
-    ("step_definition", "scope", "workflow", "map_options", "verbs"),
-    ("context", "sync_context", "checkpointer"),
+    (
+        "step_definition",
+        "scope",
+        "workflow",
+        "map_options",
+        "verbs",
+        "context",
+        "sync_context",
+        "checkpointer",
+    ),
     ("engine",),
     ("stores",),
     ("",),  # the package's own __init__, which re-exports
