@@ -1,4 +1,4 @@
-"""Every error this package raises, by who has to do something; `retryable`: the same call may succeed later."""
+"""Every error of this package, by who has to do something; `retryable`: the same call may succeed later."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -39,6 +39,7 @@ from durable_core.testing.fake_clock import FakeClock
 from durable_core.testing.forwarding_journal import ForwardingJournal
 from tests.leftovers import noise
 from tests.stores import KINDS, Place, Processes, crash, statuses, verb_of
+from tests.waiting import full
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -71,10 +72,16 @@ def _fresh_world() -> None:
     world.__init__()  # type: ignore[misc]
 
 
-@pytest.fixture(params=KINDS)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Kept by hand: its clock is fake, and passes when everybody sleeps."""
-    return Place(request.param, tmp_path, FakeClock())  # type: ignore[arg-type]  # a clock, too
+STORES = KINDS if full() else ("memory", "sqlite")
+
+
+@pytest.fixture
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    """Its clock is fake, and passes when everybody sleeps."""
+    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
+    found = Place(request.param, tmp_path, FakeClock(), url=url)  # type: ignore[arg-type]  # a clock, too
+    yield found
+    await found.close()
 
 
 @step
@@ -420,8 +427,8 @@ async def test_a_payload_that_does_not_fit_is_taken_and_fails_the_wait_alike_on_
             return await ctx.wait_for_event("go", type=int)
 
     world.asked = asked
-    await suspends(place.executor())
-    await place.executor().signal("r1", "go", {"approved": "perhaps"}, event_id="e1")
+    sender = place.executor()  # as long as nobody waits, nobody can tell what it is for
+    await sender.signal("r1", "go", {"approved": "perhaps"}, event_id="e1", early=True)
     await suspends(place.executor())
     await place.executor().signal("r1", "go", 5)
     assert await goes_on(place.executor()) == 5
