@@ -132,13 +132,9 @@ class Checkpointer:
         Raises:
             StateNotSerializable, JournalUnavailable, StoreMisconfigured: As `save`.
         """
-        stored = sealed(draft)
-        record = new_record(draft, stored, self._clock.now_ms())
-        if len(stored.data) > self.kept.inline_max_bytes:
-            record = self._spilled.put(record)
-        seq = self.kept.append(record)
-        self._prune_after(draft.session_id, seq)
-        return opened(record._replace(seq=seq, state=stored.data))
+        saved = self._append(draft)
+        self._prune_after(draft.session_id, saved.seq)
+        return saved
 
     # ---- Loading ----
 
@@ -329,14 +325,25 @@ class Checkpointer:
             return found
         return None
 
+    def _append(self, draft: Draft) -> Checkpoint:
+        stored = sealed(draft)
+        record = new_record(draft, stored, self._clock.now_ms())
+        if len(stored.data) > self.kept.inline_max_bytes:
+            record = self._spilled.put(record)
+        seq = self.kept.append(record)
+        return opened(record._replace(seq=seq, state=stored.data))
+
     def _copy(self, record: CheckpointRecord, why: dict[str, object]) -> Checkpoint:
-        """Saves what a record has as it is stored: the classes in it need not be there."""
+        """Saves what a record has as it is stored: the classes in it need not be there.
+
+        Nothing is pruned: whoever moves a session may have other settings than the agents, or none.
+        """
         if not self.config.enabled:
             raise UsageError("checkpointing is disabled: no resume point can be set", remedy="Enable it")
         ours = (RESUME_POINT, "instead_of", "undone")
         kept = {name: value for name, value in metadata_of(record).items() if name not in ours}
         where = (record.session_id, record.agent_id, record.step_id)
-        return self.write(
+        return self._append(
             drafted(*where, raw_of(self._spilled.fetched(record)), {**kept, **why}, is_raw=True)
         )
 

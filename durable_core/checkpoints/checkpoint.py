@@ -136,7 +136,7 @@ def drafted(
     if named is None or not all(isinstance(key, str) for key in named):
         raise UsageError(f"metadata of type {type(metadata).__name__} is no dict with names as keys")
     told = _encoded(named, "the metadata", where, step_id)
-    if len(told) > METADATA_MAX_BYTES:
+    if len(told) > METADATA_MAX_BYTES and not is_raw:  # a copy has what was fit, and a few words more
         raise UsageError(
             f"the metadata has {len(told)} bytes as JSON, and the limit is {METADATA_MAX_BYTES} ({where})",
             step_id=step_id,

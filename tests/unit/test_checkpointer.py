@@ -36,6 +36,7 @@ from durable_core import (
 from durable_core.blobs.base import SESSIONS
 from durable_core.checkpoints import spilled
 from durable_core.checkpoints.base import CheckpointRecord
+from durable_core.checkpoints.checkpoint import METADATA_MAX_BYTES
 from durable_core.checkpoints.memory import MemoryCheckpoints
 from durable_core.errors import InvalidId, JournalUnavailable, UnknownType
 from durable_core.store import Store
@@ -525,6 +526,17 @@ def test_a_step_can_be_made_the_resume_point_and_that_can_be_undone(checkpointer
         checkpointer.undo_resume_from(S)
 
 
+def test_setting_a_resume_point_and_undoing_it_removes_nothing(store: Store) -> None:
+    """Whoever does that may have other settings than the agents: the command line has those of its folder."""
+    agents = Checkpointer(CheckpointingConfig(enabled=True, retention_per_session=0), store)
+    for number in range(8):
+        agents.save(S, "agent", str(number), number)
+    operator = Checkpointer(CheckpointingConfig(enabled=True, retention_per_session=2), store)
+    operator.resume_from(S, "3")
+    operator.undo_resume_from(S)
+    assert agents.stats(S).checkpoints == 10
+
+
 def test_a_resume_point_is_used_up_by_the_next_save(checkpointer: Checkpointer) -> None:
     save_all(checkpointer, "1", "2")
     checkpointer.resume_from(S, "1")
@@ -540,6 +552,15 @@ def test_a_resume_point_keeps_metadata_and_inputs(checkpointer: Checkpointer) ->
     assert copy.inputs == ((1,), {"b": 2}, 7)
     undone = checkpointer.undo_resume_from(S)
     assert undone.metadata == {"who": "me", "undone": 2}
+
+
+def test_a_checkpoint_with_all_the_metadata_it_may_have_can_be_a_resume_point(
+    checkpointer: Checkpointer,
+) -> None:
+    checkpointer.save(S, "a", "1", 1, {"note": "x" * (METADATA_MAX_BYTES - len('{"note":""}'))})
+    checkpointer.save(S, "a", "2", 2)
+    assert checkpointer.resume_from(S, "1").state == 1
+    assert checkpointer.undo_resume_from(S).state == 2
 
 
 def test_a_resume_point_of_nothing_is_refused(checkpointer: Checkpointer) -> None:
