@@ -70,7 +70,7 @@ class Checkpoint:
     size_bytes: int
     created_at: datetime
     metadata: dict[str, Any]
-    _contents: Callable[[], tuple[Any, Inputs | None]] = field(repr=False)
+    _contents: _Contents = field(repr=False)
 
     @property
     def state(self) -> Any:
@@ -221,6 +221,11 @@ def opened(record: CheckpointRecord, fault: DurableError | None = None) -> Check
     )
 
 
+def damage_of(checkpoint: Checkpoint) -> DurableError | None:
+    """What is wrong with its columns; its state isn't read, since the classes in it need not be there."""
+    return checkpoint._contents.fault
+
+
 def at_ms(millis: int) -> datetime:
     """The time in UTC of milliseconds since the epoch."""
     return datetime.fromisoformat(rfc3339(_whole(millis)))
@@ -278,11 +283,11 @@ def corrupt(record: CheckpointRecord, why: str) -> CorruptRecord:
 class _Contents:
     """State and inputs of a record, decoded when they are first asked for."""
 
-    __slots__ = ("_fault", "_found", "_record")
+    __slots__ = ("_found", "_record", "fault")
 
     def __init__(self, record: CheckpointRecord, fault: DurableError | None) -> None:
         self._record = record
-        self._fault = fault
+        self.fault = fault
         self._found: tuple[Any, Inputs | None] | None = None
 
     def __call__(self) -> tuple[Any, Inputs | None]:
@@ -291,8 +296,8 @@ class _Contents:
         return self._found
 
     def _decoded(self) -> tuple[Any, Inputs | None]:
-        if self._fault is not None:
-            raise self._fault
+        if self.fault is not None:
+            raise self.fault
         state, _, inputs = raw_of(self._record).partition(b"\n")
         try:
             return decode(state), Inputs(*decode(inputs)) if inputs else None
