@@ -11,6 +11,7 @@ from durable_core.checkpoints.checkpoint import (
     Checkpoint,
     Draft,
     Inputs,
+    asked_for,
     checked_ids,
     drafted,
     encoded_inputs,
@@ -145,6 +146,7 @@ class Checkpointer:
             CorruptRecord: It was damaged. UnknownType: It names a class that this process hasn't imported.
         """
         check_id(session_id, "session id")
+        agent_id = None if agent_id is None else asked_for(agent_id, "agent id")
         return self._loaded(lambda: self.kept.latest(session_id, agent_id))
 
     def load_by_step(self, session_id: str, step_id: str) -> Checkpoint | None:
@@ -154,7 +156,8 @@ class Checkpointer:
             CorruptRecord: As `load_latest`.
         """
         check_id(session_id, "session id")
-        return self._loaded(lambda: self.kept.of_step(session_id, str(step_id)))
+        step_id = asked_for(step_id, "step id")
+        return self._loaded(lambda: self.kept.of_step(session_id, step_id))
 
     def list(
         self, session_id: str, *, agent_id: str | None = None, before: int | None = None, limit: int = 100
@@ -171,6 +174,7 @@ class Checkpointer:
         """
         check_id(session_id, "session id")
         check_count("limit", limit)
+        agent_id = None if agent_id is None else asked_for(agent_id, "agent id")
         found = self.kept.page(session_id, agent_id=agent_id, before=before, limit=limit, with_state=True)
         checkpoints = []
         for record in found:
@@ -239,7 +243,7 @@ class Checkpointer:
         latest = self.kept.latest(check_id(session_id, "session id"))
         if latest is None:
             raise no_session(session_id, self.store.url)
-        chosen = self.kept.of_step(session_id, step_id)
+        chosen = self.kept.of_step(session_id, asked_for(step_id, "step id"))
         if chosen is None:
             raise no_step(session_id, step_id)
         return self._copy(chosen, {RESUME_POINT: chosen.seq, "instead_of": latest.seq})

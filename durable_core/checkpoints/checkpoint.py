@@ -18,6 +18,7 @@ from durable_core.envelope import seal, unseal
 from durable_core.errors import (
     CorruptRecord,
     DurableError,
+    InvalidId,
     NotSerializable,
     StateNotSerializable,
     UsageError,
@@ -173,6 +174,17 @@ def checked_ids(session_id: object, agent_id: object, step_id: object) -> tuple[
         check_id(agent_id, "agent id"),
         check_id(step_id, "step id"),
     )
+
+
+def asked_for(name: object, what: str) -> str:
+    """A name to look for, if a store can be asked for it; a run's own have `/`, `#` and brackets.
+
+    Raises:
+        InvalidId: It isn't printable text.
+    """
+    if isinstance(name, str) and name.isprintable():
+        return name
+    raise InvalidId(f"{name!r:.80} can't be a {what}", remedy="Give it as `list` tells it")
 
 
 def sealed(draft: Draft) -> Sealed:

@@ -369,6 +369,20 @@ def test_an_id_that_can_not_be_one_is_refused(checkpointer: Checkpointer, bad: A
                 call(bad)
 
 
+@pytest.mark.parametrize("bad", [5, b"x", "\0", "\ud800", "a\n"])
+def test_what_can_not_be_asked_for_is_refused_by_every_store(checkpointer: Checkpointer, bad: Any) -> None:
+    save_all(checkpointer, "1")
+    with pytest.raises(InvalidId):
+        checkpointer.load_latest(S, bad)
+    with pytest.raises(InvalidId):
+        checkpointer.list(S, agent_id=bad)
+    with pytest.raises(InvalidId):
+        checkpointer.load_by_step(S, bad)
+    with pytest.raises(InvalidId):
+        checkpointer.resume_from(S, bad)
+    assert checkpointer.load_latest(S, "crews/é#2[1]") is None
+
+
 def test_a_state_that_can_not_be_stored_is_told_of_with_its_place(checkpointer: Checkpointer) -> None:
     with pytest.raises(StateNotSerializable, match="session 'session-1', agent 'a'") as caught:
         checkpointer.save(S, "a", "s", {"items": [1, {"conn": object()}]})
