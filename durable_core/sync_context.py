@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextvars
 import inspect
 import threading
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from durable_core.context import Branch, Engine, Verbs, branch_name, check_branches
+from durable_core.control_flow import RunInterrupted
 from durable_core.errors import RunningLoop, UsageError
 from durable_core.map_options import MapArguments, checked, mapped
 from durable_core.step_definition import is_async
@@ -161,7 +163,12 @@ class SyncContext(Verbs):
                 run_id=self.run_id,
                 remedy="Use a SyncContext in the thread of its `def` workflow only",
             )
-        return asyncio.run_coroutine_threadsafe(verb, self._loop).result()
+        try:
+            return asyncio.run_coroutine_threadsafe(verb, self._loop).result()
+        except (
+            concurrent.futures.CancelledError
+        ):  # an `Exception`, which would pass for the code's own failure
+            raise RunInterrupted("the run was interrupted") from None
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -442,12 +442,14 @@ BLOCKING: dict[str, Callable[[DurableWorkflowExecutor, Any], object]] = {
     "cancel": lambda ex, _: ex.blocking.cancel("r1"),
     "skip": lambda ex, _: ex.blocking.skip("r1", "add"),
     "fork": lambda ex, _: ex.blocking.fork("r1"),
+    "prune": lambda ex, _: ex.blocking.prune(keep=1),
+    "sweep": lambda ex, _: ex.blocking.sweep(),
     "close": lambda ex, _: ex.blocking.close(),
 }
 
 
 def public(cls: type) -> set[str]:
-    return {name for name in vars(cls) if not name.startswith("_")}
+    return {name for name in dir(cls) if not name.startswith("_")}
 
 
 def test_no_operation_is_forgotten_in_plain_code() -> None:
