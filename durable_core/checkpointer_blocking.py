@@ -11,6 +11,7 @@ from durable_core.checkpoints.checkpoint import (
     Checkpoint,
     Draft,
     Inputs,
+    asked_for,
     checked_ids,
     drafted,
     encoded_inputs,
@@ -132,13 +133,9 @@ class Checkpointer:
         Raises:
             StateNotSerializable, JournalUnavailable, StoreMisconfigured: As `save`.
         """
-        stored = sealed(draft)
-        record = new_record(draft, stored, self._clock.now_ms())
-        if len(stored.data) > self.kept.inline_max_bytes:
-            record = self._spilled.put(record)
-        seq = self.kept.append(record)
-        self._prune_after(draft.session_id, seq)
-        return opened(record._replace(seq=seq, state=stored.data))
+        saved = self._append(draft)
+        self._prune_after(draft.session_id, saved.seq)
+        return saved
 
     # ---- Loading ----
 
@@ -149,6 +146,7 @@ class Checkpointer:
             CorruptRecord: It was damaged. UnknownType: It names a class that this process hasn't imported.
         """
         check_id(session_id, "session id")
+        agent_id = None if agent_id is None else asked_for(agent_id, "agent id")
         return self._loaded(lambda: self.kept.latest(session_id, agent_id))
 
     def load_by_step(self, session_id: str, step_id: str) -> Checkpoint | None:
@@ -158,7 +156,8 @@ class Checkpointer:
             CorruptRecord: As `load_latest`.
         """
         check_id(session_id, "session id")
-        return self._loaded(lambda: self.kept.of_step(session_id, str(step_id)))
+        step_id = asked_for(step_id, "step id")
+        return self._loaded(lambda: self.kept.of_step(session_id, step_id))
 
     def list(
         self, session_id: str, *, agent_id: str | None = None, before: int | None = None, limit: int = 100
@@ -175,6 +174,7 @@ class Checkpointer:
         """
         check_id(session_id, "session id")
         check_count("limit", limit)
+        agent_id = None if agent_id is None else asked_for(agent_id, "agent id")
         found = self.kept.page(session_id, agent_id=agent_id, before=before, limit=limit, with_state=True)
         checkpoints = []
         for record in found:
@@ -243,7 +243,7 @@ class Checkpointer:
         latest = self.kept.latest(check_id(session_id, "session id"))
         if latest is None:
             raise no_session(session_id, self.store.url)
-        chosen = self.kept.of_step(session_id, step_id)
+        chosen = self.kept.of_step(session_id, asked_for(step_id, "step id"))
         if chosen is None:
             raise no_step(session_id, step_id)
         return self._copy(chosen, {RESUME_POINT: chosen.seq, "instead_of": latest.seq})
@@ -329,14 +329,25 @@ class Checkpointer:
             return found
         return None
 
+    def _append(self, draft: Draft) -> Checkpoint:
+        stored = sealed(draft)
+        record = new_record(draft, stored, self._clock.now_ms())
+        if len(stored.data) > self.kept.inline_max_bytes:
+            record = self._spilled.put(record)
+        seq = self.kept.append(record)
+        return opened(record._replace(seq=seq, state=stored.data))
+
     def _copy(self, record: CheckpointRecord, why: dict[str, object]) -> Checkpoint:
-        """Saves what a record has as it is stored: the classes in it need not be there."""
+        """Saves what a record has as it is stored: the classes in it need not be there.
+
+        Nothing is pruned: whoever moves a session may have other settings than the agents, or none.
+        """
         if not self.config.enabled:
             raise UsageError("checkpointing is disabled: no resume point can be set", remedy="Enable it")
         ours = (RESUME_POINT, "instead_of", "undone")
         kept = {name: value for name, value in metadata_of(record).items() if name not in ours}
         where = (record.session_id, record.agent_id, record.step_id)
-        return self.write(
+        return self._append(
             drafted(*where, raw_of(self._spilled.fetched(record)), {**kept, **why}, is_raw=True)
         )
 

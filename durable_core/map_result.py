@@ -180,7 +180,7 @@ class MapResult(Generic[R]):
             f"{self.failed} of {self.total} items failed ({'; '.join(shown)}{more})",
             run_id=self.reference.run_id,
             step_id=self.reference.step_id,
-            remedy="The map has committed and stays as it is; to run these items again, fork the run from it",
+            remedy="The map has committed and stays so; a fork from_step= this map runs all its items again",
         )
 
     def as_type(self, kind: type[T]) -> MapResult[T]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextvars
 import inspect
 import threading
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from durable_core.awaited import UNSET, awaited, slept
 from durable_core.context import Branch, branch_name, check_branches
+from durable_core.control_flow import RunInterrupted
 from durable_core.errors import RunningLoop, UsageError
 from durable_core.map_options import MapArguments, checked, mapped
 from durable_core.step_definition import is_async
@@ -205,7 +207,12 @@ class SyncContext(Verbs):
             finally:
                 plain_code.leaves(thread)
 
-        return asyncio.run_coroutine_threadsafe(inside(), self._loop).result()
+        try:
+            return asyncio.run_coroutine_threadsafe(inside(), self._loop).result()
+        except (
+            concurrent.futures.CancelledError
+        ):  # an `Exception`, which would pass for the code's own failure
+            raise RunInterrupted("the run was interrupted") from None
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

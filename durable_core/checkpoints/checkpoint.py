@@ -18,6 +18,7 @@ from durable_core.envelope import seal, unseal
 from durable_core.errors import (
     CorruptRecord,
     DurableError,
+    InvalidId,
     NotSerializable,
     StateNotSerializable,
     UsageError,
@@ -70,7 +71,7 @@ class Checkpoint:
     size_bytes: int
     created_at: datetime
     metadata: dict[str, Any]
-    _contents: Callable[[], tuple[Any, Inputs | None]] = field(repr=False)
+    _contents: _Contents = field(repr=False)
 
     @property
     def state(self) -> Any:
@@ -136,7 +137,7 @@ def drafted(
     if named is None or not all(isinstance(key, str) for key in named):
         raise UsageError(f"metadata of type {type(metadata).__name__} is no dict with names as keys")
     told = _encoded(named, "the metadata", where, step_id)
-    if len(told) > METADATA_MAX_BYTES:
+    if len(told) > METADATA_MAX_BYTES and not is_raw:  # a copy has what was fit, and a few words more
         raise UsageError(
             f"the metadata has {len(told)} bytes as JSON, and the limit is {METADATA_MAX_BYTES} ({where})",
             step_id=step_id,
@@ -173,6 +174,17 @@ def checked_ids(session_id: object, agent_id: object, step_id: object) -> tuple[
         check_id(agent_id, "agent id"),
         check_id(step_id, "step id"),
     )
+
+
+def asked_for(name: object, what: str) -> str:
+    """A name to look for, if a store can be asked for it; a run's own have `/`, `#` and brackets.
+
+    Raises:
+        InvalidId: It isn't printable text.
+    """
+    if isinstance(name, str) and name.isprintable():
+        return name
+    raise InvalidId(f"{name!r:.80} can't be a {what}", remedy="Give it as `list` tells it")
 
 
 def sealed(draft: Draft) -> Sealed:
@@ -219,6 +231,11 @@ def opened(record: CheckpointRecord, fault: DurableError | None = None) -> Check
         metadata=found.read("metadata", lambda: _object(record.metadata), {}),
         _contents=_Contents(record, found.fault),
     )
+
+
+def damage_of(checkpoint: Checkpoint) -> DurableError | None:
+    """What is wrong with its columns; its state isn't read, since the classes in it need not be there."""
+    return checkpoint._contents.fault
 
 
 def at_ms(millis: int) -> datetime:
@@ -278,11 +295,11 @@ def corrupt(record: CheckpointRecord, why: str) -> CorruptRecord:
 class _Contents:
     """State and inputs of a record, decoded when they are first asked for."""
 
-    __slots__ = ("_fault", "_found", "_record")
+    __slots__ = ("_found", "_record", "fault")
 
     def __init__(self, record: CheckpointRecord, fault: DurableError | None) -> None:
         self._record = record
-        self._fault = fault
+        self.fault = fault
         self._found: tuple[Any, Inputs | None] | None = None
 
     def __call__(self) -> tuple[Any, Inputs | None]:
@@ -291,8 +308,8 @@ class _Contents:
         return self._found
 
     def _decoded(self) -> tuple[Any, Inputs | None]:
-        if self._fault is not None:
-            raise self._fault
+        if self.fault is not None:
+            raise self.fault
         state, _, inputs = raw_of(self._record).partition(b"\n")
         try:
             return decode(state), Inputs(*decode(inputs)) if inputs else None

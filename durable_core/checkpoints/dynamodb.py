@@ -3,8 +3,8 @@
     pk SESSION#{session_id}   sk CKPT#{seq:012d}   a checkpoint
     pk SESSIONS               sk {session_id}      that there is such a session; put before its first item
 
-A save is one write; no index is written. What is asked for less often pays for that: the latest of an agent
-or of a step is looked for from the newest item back.
+A save is one write, after a read that as a rule finds nothing; no index is written. What is asked for less
+often pays for that: the latest of an agent or of a step is looked for from the newest item back.
 """
 
 from __future__ import annotations
@@ -52,15 +52,18 @@ class DynamoCheckpoints(CheckpointStore):
     # ---- Writing ----
 
     def append(self, record: CheckpointRecord) -> int:
-        """One conditional put, at the place after the last that is known of.
+        """One conditional put, at the place after the latest, which is looked for behind the one known of.
 
         A   put 8 [nothing there] ─▶ applied
         B         put 8 [nothing there] ─▶ refused by A's ── looks for the latest ── put 9 ─▶ applied
         C   put 8 ── (reply lost) ── put 8 again, by botocore ─▶ refused by its own id: it is there
+        D   knows of 7 ── looks: A and others are at 60, and have pruned 8 ── put 61 ─▶ applied
+
+        Without the look D would get 8, which is free again, and be behind what is older.
         """
         check_id(record.session_id, "session id")
         for _ in range(_TRIES):
-            seq, known_id = self._known(record.session_id)
+            seq, known_id = self._newest(record.session_id)
             if known_id == record.id:
                 return seq
             if seq == 0:
@@ -75,11 +78,7 @@ class DynamoCheckpoints(CheckpointStore):
                 self._call("put_item", {"Item": item, **condition})
             except ConditionRefused as refused:
                 if (refused.item or {}).get("id") != _text(record.id):
-                    self._forget(record.session_id)
                     continue
-            except JournalUnavailable:  # it may have been written: the next append looks
-                self._forget(record.session_id)
-                raise
             self._remember(record.session_id, seq + 1, record.id)
             return seq + 1
         raise JournalUnavailable(
@@ -143,7 +142,7 @@ class DynamoCheckpoints(CheckpointStore):
 
     def prunable(self, session_id: str, keep: int, *, limit: int | None = None) -> Sequence[Place]:
         """Reads from the oldest on, and for each agent whether there is a newer one, from there on."""
-        latest = self._known(session_id)[0]
+        latest, _ = self._newest(session_id)
         found: list[Place] = []
         waiting: dict[str, Place] = {}  # by agent: the newest seen of it, prunable if there is a newer one
         some = None if limit is None else 2 * limit
@@ -211,15 +210,19 @@ class DynamoCheckpoints(CheckpointStore):
         """Closes connections of the transport; it connects again if somebody else uses it."""
         self._transport.close_now()
 
-    def _known(self, session_id: str) -> tuple[int, str]:
-        """Seq and id of the latest item, as far as is known here; it is looked for when nothing is."""
+    def _newest(self, session_id: str) -> tuple[int, str]:
+        """Seq and id of the latest item.
+
+        Only what came after the last that is known here is read: as a rule nothing, however large items are.
+        """
         with self._lock:
-            known = self._latest.get(session_id)
-        if known is None:
-            item = next(self._items(session_id, at_most=1), None)
-            known = (_number(item, "seq"), _of(item, "id")) if item is not None else (0, "")
-            self._remember(session_id, *known)
-        return known
+            known = self._latest.get(session_id, (0, ""))
+        item = next(self._items(session_id, first=known[0] + 1, at_most=1), None)
+        if item is None:
+            return known
+        found = _number(item, "seq"), _of(item, "id")
+        self._remember(session_id, *found)
+        return found
 
     def _remember(self, session_id: str, seq: int, checkpoint_id: str) -> None:
         with self._lock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_core.checkpoints.checkpoint import opened, raw_of
+from durable_core.checkpoints.checkpoint import damage_of, opened, raw_of
 from durable_core.cli.jsonable import jsonable, stored_as_json
 from durable_core.cli.output import clean
 from durable_core.cli.render import moment, size, value_text
@@ -43,7 +43,8 @@ def checkpoint_facts(record: CheckpointRecord, fault: DurableError | None = None
         record: With its state.
         fault: Why that could not be read.
     """
-    checkpoint = opened(record)
+    checkpoint = opened(record, fault)
+    fault = damage_of(checkpoint)
     found: Document = {
         "session_id": checkpoint.session_id,
         "seq": checkpoint.seq,

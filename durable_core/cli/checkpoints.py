@@ -171,7 +171,7 @@ def resume(
         found = _facts(checkpointer, _chosen(checkpointer, chosen, from_step if dry_run else None, None))
         if found["corrupt"]:
             raise CorruptRecord(
-                f"checkpoint {found['seq']} of session {chosen!r} is damaged: {found['corrupt']}",
+                found["corrupt"],  # which names the checkpoint
                 step_id=found["step_id"],
                 remedy=f"Go on from an earlier one: durable checkpoint resume {chosen} --from-step STEP",
             )

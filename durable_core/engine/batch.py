@@ -187,7 +187,7 @@ class Batch:
         if pump.error is not None:
             told |= described(cause or pump.error) | {"code": MapFailed.code, "message": str(pump.error)}
         else:
-            first = "; ".join(pump.first_failures)
+            first = "; ".join(pump.first_failures) or "before the run was last resumed"
             tolerated = self.options.tolerate_failures
             told["message"] = f"{pump.failed} items failed, and {tolerated} are tolerated ({first})"
         told |= {"succeeded": str(table.succeeded), "failed": str(table.failed)}

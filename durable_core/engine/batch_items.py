@@ -23,6 +23,7 @@ from durable_core.context import Context
 from durable_core.control_flow import ControlFlow
 from durable_core.current import StepInfo, here
 from durable_core.engine import bodies
+from durable_core.engine.drive import poison
 from durable_core.engine.failure import as_json, described, escaped_steps
 from durable_core.engine.step_records import Call, known, next_attempt
 from durable_core.errors import (
@@ -168,17 +169,13 @@ class ItemRunner:
             except BaseException as error:  # whatever else a body raises is its item's failure
                 if isinstance(error, asyncio.CancelledError) and bodies.is_cancelled():
                     raise
-                if (
-                    self._context is not None
-                    and drive.stopped is not None
-                    and isinstance(error, DurableError)
-                ):
-                    raise  # a verb's, because nothing more may be done
+                self._check_steps()
                 errors += 1
                 if not retry.allows(error, errors):
                     return self._failed(item, errors, error)
                 delay_s = error.after_s if isinstance(error, RetryLater) else retry.delay_s(errors)
             else:
+                self._check_steps()
                 return await self._succeeded(item, errors + 1, value)
             await drive.pause(delay_s, self._call.scope)
             drive.check()
@@ -216,6 +213,15 @@ class ItemRunner:
         context = SyncContext(self._engine, scope, asyncio.get_running_loop())
         with self._drive.suspension.waiting():  # for the code in the thread, which is watched by itself
             return await in_thread(fn, context, *args, **call.kwargs)
+
+    def _check_steps(self) -> None:
+        """Raises why the drive is stopped: one of the item's steps may have been refused for that.
+
+        What the item made of the refusal is no outcome, whether it raised or caught it. On resume it runs
+        again, and what its steps have committed comes back.
+        """
+        if self._context is not None and self._drive.stopped is not None:
+            raise poison(self._drive.stopped)
 
     async def _load(self, item: Item) -> None:
         """Reads what the item's own steps have recorded."""

@@ -44,12 +44,18 @@ def table(cloud: Cloud) -> Iterator[Table]:
     made.transport.close_now()
 
 
-def test_a_save_is_one_write_and_no_read(table: Table) -> None:
+def test_a_save_is_one_write_and_a_read_that_finds_nothing(table: Table) -> None:
+    """Which costs half a unit or one, however large the states are."""
     one = table.process()
     appended(one, "first")
     before = table.transport.counts.copy()
     appended(one, *map(str, range(10)))
-    assert table.transport.counts - before == {"put_item": 10}
+    assert table.transport.counts - before == {"put_item": 10, "query": 10}
+    looks = [sent.request for sent in table.transport.sent if sent.operation == "query"]
+    assert [look["ExpressionAttributeValues"][":first"]["S"] for look in looks] == [
+        f"CKPT#{seq:012d}" for seq in range(1, 12)
+    ]
+    assert all("state" not in look["ProjectionExpression"].replace("#state_", "") for look in looks)
 
 
 def test_who_is_refused_by_another_takes_the_next_place(table: Table) -> None:
@@ -59,6 +65,16 @@ def test_who_is_refused_by_another_takes_the_next_place(table: Table) -> None:
     assert appended(one, "5") == [5]  # refused once at 2, then after a look
     assert appended(other, "6") == [6]
     assert seqs(one) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_place_that_another_process_has_pruned_is_not_given_again(table: Table) -> None:
+    """Else what was saved last would be behind what is older, and the next to be pruned."""
+    slow, busy = table.process(), table.process()
+    assert appended(slow, "1") == [1]
+    assert appended(busy, *map(str, range(2, 9))) == list(range(2, 9))
+    assert busy.remove(busy.prunable(SESSION, 2)) == 6
+    assert appended(slow, "9") == [9]
+    assert seqs(slow) == [7, 8, 9]
 
 
 def test_a_put_whose_reply_was_lost_is_known_by_its_id(table: Table) -> None:
@@ -112,7 +128,7 @@ def test_pruning_one_checkpoint_reads_no_more_than_a_few(table: Table) -> None:
     (old,) = one.prunable(SESSION, 59, limit=100)
     assert old.seq == 1
     assert one.remove([old]) == 1
-    assert table.transport.counts - before == {"query": 2, "delete_item": 1}
+    assert table.transport.counts - before == {"query": 3, "delete_item": 1}
     limits = [sent.request["Limit"] for sent in table.transport.sent if sent.operation == "query"]
     assert limits[-1] == 1  # whether there is a newer one of the agent: the next one is
 

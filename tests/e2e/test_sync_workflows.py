@@ -443,7 +443,7 @@ BLOCKING: dict[str, Callable[[DurableWorkflowExecutor, Any], object]] = {
     "cancel": lambda ex, _: ex.blocking.cancel("r1"),
     "skip": lambda ex, _: ex.blocking.skip("r1", "add"),
     "fork": lambda ex, _: ex.blocking.fork("r1"),
-    "prune": lambda ex, _: ex.blocking.prune(run_ids="r1"),
+    "prune": lambda ex, _: ex.blocking.prune(keep=1),
     "sweep": lambda ex, _: ex.blocking.sweep(),
     "close": lambda ex, _: ex.blocking.close(),
 }

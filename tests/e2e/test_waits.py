@@ -1058,7 +1058,7 @@ async def test_a_store_that_stays_away_is_no_answer_to_a_wait(place: Place) -> N
         async def ask(
             self, call: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **options: P.kwargs
         ) -> T:
-            if call.__name__ == "all_pages" and args[1:] == ("go",):
+            if call.__name__ == "events" and args[1:] == ("go",):
                 raise JournalUnavailable("as planned", waited_s=60)
             return await super().ask(call, *args, **options)
 

@@ -36,6 +36,7 @@ from durable_core import (
 from durable_core.blobs.base import SESSIONS
 from durable_core.checkpoints import spilled
 from durable_core.checkpoints.base import CheckpointRecord
+from durable_core.checkpoints.checkpoint import METADATA_MAX_BYTES
 from durable_core.checkpoints.memory import MemoryCheckpoints
 from durable_core.errors import InvalidId, JournalUnavailable, UnknownType
 from durable_core.store import Store
@@ -368,6 +369,20 @@ def test_an_id_that_can_not_be_one_is_refused(checkpointer: Checkpointer, bad: A
                 call(bad)
 
 
+@pytest.mark.parametrize("bad", [5, b"x", "\0", "\ud800", "a\n"])
+def test_what_can_not_be_asked_for_is_refused_by_every_store(checkpointer: Checkpointer, bad: Any) -> None:
+    save_all(checkpointer, "1")
+    with pytest.raises(InvalidId):
+        checkpointer.load_latest(S, bad)
+    with pytest.raises(InvalidId):
+        checkpointer.list(S, agent_id=bad)
+    with pytest.raises(InvalidId):
+        checkpointer.load_by_step(S, bad)
+    with pytest.raises(InvalidId):
+        checkpointer.resume_from(S, bad)
+    assert checkpointer.load_latest(S, "crews/é#2[1]") is None
+
+
 def test_a_state_that_can_not_be_stored_is_told_of_with_its_place(checkpointer: Checkpointer) -> None:
     with pytest.raises(StateNotSerializable, match="session 'session-1', agent 'a'") as caught:
         checkpointer.save(S, "a", "s", {"items": [1, {"conn": object()}]})
@@ -525,6 +540,17 @@ def test_a_step_can_be_made_the_resume_point_and_that_can_be_undone(checkpointer
         checkpointer.undo_resume_from(S)
 
 
+def test_setting_a_resume_point_and_undoing_it_removes_nothing(store: Store) -> None:
+    """Whoever does that may have other settings than the agents: the command line has those of its folder."""
+    agents = Checkpointer(CheckpointingConfig(enabled=True, retention_per_session=0), store)
+    for number in range(8):
+        agents.save(S, "agent", str(number), number)
+    operator = Checkpointer(CheckpointingConfig(enabled=True, retention_per_session=2), store)
+    operator.resume_from(S, "3")
+    operator.undo_resume_from(S)
+    assert agents.stats(S).checkpoints == 10
+
+
 def test_a_resume_point_is_used_up_by_the_next_save(checkpointer: Checkpointer) -> None:
     save_all(checkpointer, "1", "2")
     checkpointer.resume_from(S, "1")
@@ -540,6 +566,15 @@ def test_a_resume_point_keeps_metadata_and_inputs(checkpointer: Checkpointer) ->
     assert copy.inputs == ((1,), {"b": 2}, 7)
     undone = checkpointer.undo_resume_from(S)
     assert undone.metadata == {"who": "me", "undone": 2}
+
+
+def test_a_checkpoint_with_all_the_metadata_it_may_have_can_be_a_resume_point(
+    checkpointer: Checkpointer,
+) -> None:
+    checkpointer.save(S, "a", "1", 1, {"note": "x" * (METADATA_MAX_BYTES - len('{"note":""}'))})
+    checkpointer.save(S, "a", "2", 2)
+    assert checkpointer.resume_from(S, "1").state == 1
+    assert checkpointer.undo_resume_from(S).state == 2
 
 
 def test_a_resume_point_of_nothing_is_refused(checkpointer: Checkpointer) -> None:

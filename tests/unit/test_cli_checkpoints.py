@@ -15,7 +15,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from durable_core import Checkpointer, CheckpointingConfig, DurableWorkflowExecutor, Inputs, RunFailed
+from durable_core import (
+    Checkpointer,
+    CheckpointingConfig,
+    CorruptRecord,
+    DurableWorkflowExecutor,
+    Inputs,
+    RunFailed,
+)
 from durable_core.cli.app import execute
 from tests.e2e.test_agent_sessions import crew, failing
 
@@ -239,6 +246,23 @@ def test_a_damaged_checkpoint_is_marked_and_the_others_are_listed(
     assert cli("checkpoint", "show", "crew-7", "--seq", "1").code == 0
     resumed = cli("workflow", "resume", "crew-7", "--json")
     assert (resumed.code, resumed.json["error"]["code"]) == (6, "CORRUPT_RECORD")
+    assert cli("checkpoint", "resume", "crew-7", "--from-step", "research").code == 0
+
+
+@pytest.mark.parametrize("column", ["metadata", "created_at", "format", "state_hash", "size_bytes"])
+def test_a_column_that_is_damaged_is_told_of_where_loading_would_tell_of_it(
+    column: str, cli: Cli, checkpointer: Checkpointer
+) -> None:
+    with closing(sqlite3.connect(cli.url.removeprefix("sqlite:///"))) as file:
+        file.execute(f"UPDATE agent_checkpoints SET {column} = '{{' WHERE seq = 2")  # noqa: S608 - our own names
+        file.commit()
+    with pytest.raises(CorruptRecord):
+        checkpointer.load_latest("crew-7")
+    assert cli("checkpoint", "list", "crew-7").code == 6
+    assert cli("checkpoint", "show", "crew-7").code == 6
+    resumed = cli("workflow", "resume", "crew-7")
+    assert resumed.code == 6
+    assert resumed.err.count("checkpoint 2 of session 'crew-7'") == 1
     assert cli("checkpoint", "resume", "crew-7", "--from-step", "research").code == 0
 
 
