@@ -1020,7 +1020,7 @@ class Forgetful(ForwardingJournal):
 
     @override
     async def ask(self, call: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **options: P.kwargs) -> T:
-        name = "events" if call.__name__ == "all_pages" else call.__name__
+        name = call.__name__
         self.left -= name == self.verb
         is_it = name == self.verb and self.left == 0
         if self.applies or not is_it:
