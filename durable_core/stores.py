@@ -89,12 +89,19 @@ async def init_store(url: str, *, dry_run: bool = False) -> Made:
 
 def _provision(named: DynamoUrl, dry_run: bool) -> list[str]:
     from durable_core.aws.provision import provision
-    from durable_core.aws.transport import open_transport
+    from durable_core.aws.transport import named_endpoint, open_transport
 
+    plain_http = (named_endpoint("s3", named.endpoint) or "").lower().startswith("http://")
     transport = open_transport(region=named.region, endpoint=named.endpoint)
     try:
         return provision(
-            transport, named.table, named.bucket, prefix=named.prefix, region=named.region, dry_run=dry_run
+            transport,
+            named.table,
+            named.bucket,
+            prefix=named.prefix,
+            region=named.region,
+            tls_only=not plain_http,  # or the store itself would be refused
+            dry_run=dry_run,
         )
     finally:
         transport.close_now()

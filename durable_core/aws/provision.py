@@ -26,6 +26,7 @@ def provision(
     *,
     prefix: str = "",
     region: str | None = None,
+    tls_only: bool = True,
     dry_run: bool = False,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[str]:
@@ -37,6 +38,7 @@ def provision(
         bucket: Name of the bucket.
         prefix: Of the objects in the bucket.
         region: Where a bucket is made.
+        tls_only: Whether the bucket is to refuse requests without TLS.
         dry_run: Whether it only looks.
         sleep: Waits a number of seconds.
 
@@ -48,7 +50,10 @@ def provision(
         DurableError: AWS refused.
     """
     told = []
-    parts = (TableChanges(transport, table, sleep), BucketChanges(transport, bucket, prefix, region))
+    parts = (
+        TableChanges(transport, table, sleep),
+        BucketChanges(transport, bucket, prefix, region, tls_only=tls_only),
+    )
     for part in parts:
         for change in part.changes():
             told.append(change.text)

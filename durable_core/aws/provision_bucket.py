@@ -34,13 +34,17 @@ class BucketChanges:
         name: Of the bucket.
         prefix: Of the objects that are ours.
         region: Where the bucket is made.
+        tls_only: Whether it is to refuse requests without TLS.
     """
 
-    def __init__(self, transport: Transport, name: str, prefix: str, region: str | None) -> None:
+    def __init__(
+        self, transport: Transport, name: str, prefix: str, region: str | None, *, tls_only: bool
+    ) -> None:
         self._transport = transport
         self._name = name
         self._prefix = prefix
         self._region = region
+        self._tls_only = tls_only
 
     def changes(self) -> Iterator[Change]:
         """What it lacks, one change after the other; each is to be made before the next is asked for."""
@@ -68,13 +72,15 @@ class BucketChanges:
                 "put_bucket_versioning",
                 VersioningConfiguration={"Status": "Enabled"},
             )
-        yield from self._policy_change()
+        if self._tls_only:
+            yield from self._policy_change()
         yield from self._lifecycle_change()
 
     def _policy_change(self) -> Iterator[Change]:
         found = settings(self._transport, "s3", "get_bucket_policy", Bucket=self._name).get("Policy")
         policy: dict[str, Any] = json.loads(found) if found else {"Version": "2012-10-17", "Statement": []}
-        kept: list[dict[str, Any]] = policy["Statement"]
+        found_ones: list[dict[str, Any]] | dict[str, Any] = policy["Statement"]
+        kept = [found_ones] if isinstance(found_ones, dict) else found_ones  # one may stand alone
         if any(_refuses_plain_http(one) for one in kept):
             return
         partition = "aws-cn" if (self._region or "").startswith("cn-") else "aws"

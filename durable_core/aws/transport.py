@@ -114,11 +114,15 @@ def client_options(service: str, endpoint: str | None) -> dict[str, Any]:
         "max_pool_connections": CONNECTIONS,
         "user_agent_extra": "durable-core",
     }
-    named = (
+    if service == "s3" and named_endpoint("s3", endpoint):  # there is no name BUCKET.localhost
+        options["s3"] = {"addressing_style": "path"}
+    return options
+
+
+def named_endpoint(service: Service, endpoint: str | None) -> str | None:
+    """The URL that requests to a service go to, where the store URL or the environment name one."""
+    return (
         endpoint
         or os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}")
         or os.environ.get("AWS_ENDPOINT_URL")
     )
-    if service == "s3" and named:  # there is no name BUCKET.localhost
-        options["s3"] = {"addressing_style": "path"}
-    return options

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from durable_core.blobs.base import blob_ref
 from durable_core.cli.app import execute
 from durable_core.journal.sqlite import SqliteJournal
+from durable_core.stores import open_store
 from tests.cloud import Cloud, new_table_name
 
 
@@ -72,6 +74,41 @@ def test_a_table_and_a_bucket_are_made_only_once(init: Init, cloud: Cloud) -> No
     assert made["store"].startswith(f"dynamodb://{table}?bucket=bucket-of-{table}&region=")
     assert cloud.ask("dynamodb", "describe_table", {"TableName": table})["Table"]["TableStatus"] == "ACTIVE"
     assert init("--store", url).out == f"{made['store']}: everything is there.\n"
+
+
+@pytest.mark.parametrize("variable", [None, "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
+def test_a_store_that_was_made_at_an_endpoint_without_tls_can_be_used_there(
+    init: Init, cloud: Cloud, monkeypatch: pytest.MonkeyPatch, variable: str | None
+) -> None:
+    """A rule that refuses requests without TLS would refuse all of its own."""
+    table = new_table_name()
+    url = cloud.url(table, f"bucket-of-{table}")
+    if variable is not None:
+        for name in {variable, "AWS_ENDPOINT_URL_DYNAMODB"}:
+            monkeypatch.setenv(name, cloud.endpoint)
+        url = f"dynamodb://{table}?bucket=bucket-of-{table}"
+    assert not any("TLS" in change for change in init("--store", url, "--json").document["changes"])
+
+    async def put_and_read() -> bytes:
+        store = open_store(url)
+        ref = blob_ref("r1", "0001", b"large")
+        try:
+            await store.blobs.put(ref, b"large")
+            return await store.blobs.get(ref)
+        finally:
+            await store.journal.close()
+
+    assert asyncio.run(put_and_read()) == b"large"
+
+
+def test_a_bucket_refuses_plain_http_where_its_endpoint_speaks_tls(
+    init: Init, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("durable_core.aws.transport.open_transport", lambda **_: cloud.transport("boto3"))
+    for options in ("", "&endpoint=https://cloud.example"):
+        table = new_table_name()
+        made = init("--store", f"dynamodb://{table}?bucket=bucket-of-{table}{options}", "--json").document
+        assert f"refuse requests to bucket-of-{table} without TLS" in made["changes"]
 
 
 def test_a_table_of_another_shape_is_left_as_it_is(init: Init, cloud: Cloud) -> None:

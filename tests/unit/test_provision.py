@@ -96,7 +96,11 @@ def test_a_dry_run_tells_of_every_change_and_makes_none(
     assert provision(transport, *names, dry_run=True) == []
 
 
-def test_only_what_is_missing_is_made(transport: FaultyTransport, names: tuple[str, str]) -> None:
+@pytest.mark.parametrize("alone", [False, True])
+def test_only_what_is_missing_is_made(
+    transport: FaultyTransport, names: tuple[str, str], alone: bool
+) -> None:
+    """Also where the one statement of a policy stands without a list around it, as AWS lets it."""
     table, bucket = names
     transport.call_now("dynamodb", "create_table", table_request(table))
     transport.call_now("s3", "create_bucket", {"Bucket": bucket})
@@ -107,7 +111,7 @@ def test_only_what_is_missing_is_made(transport: FaultyTransport, names: tuple[s
         "Action": "s3:DeleteBucket",
         "Resource": f"arn:aws:s3:::{bucket}",
     }
-    policy = json.dumps({"Version": "2012-10-17", "Statement": [theirs]})
+    policy = json.dumps({"Version": "2012-10-17", "Statement": theirs if alone else [theirs]})
     transport.call_now("s3", "put_bucket_policy", {"Bucket": bucket, "Policy": policy})
     rule = {
         "ID": "theirs",
