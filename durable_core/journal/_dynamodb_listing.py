@@ -62,9 +62,11 @@ async def due(table: Table, now_ms: int, limit: int) -> list[RunHeader]:
     """Active runs that are due and under no lease, earliest first."""
 
     def fits(header: RunHeader) -> bool:
+        if header.status == CORRUPT:
+            return True
         return header.status in ACTIVE and header.due_at_ms <= now_ms and header.lease_until_ms < now_ms
 
-    return await _first(table, _until(table, range(SHARDS), now_ms, limit), limit, header_of, fits)
+    return await _first(table, _until(table, range(SHARDS), now_ms, limit), limit, listed, fits)
 
 
 async def tombstones(table: Table, before: str, limit: int) -> list[RunHeader]:

@@ -85,7 +85,7 @@ class PostgresJournal(PostgresLogs):
     async def due(self, *, limit: int = 100) -> list[RunHeader]:
         """One SELECT along an index."""
         answer = await self.pool.run(headers.DUE, {"now": self._now(), "limit": limit})
-        return [header_of(row) for row in answer.rows]
+        return [listed(row) for row in answer.rows]
 
     async def header(self, run_id: str) -> RunHeader | None:
         """One SELECT; it tells the server's time as well."""

@@ -389,7 +389,7 @@ FAULTS = (
     Fault(
         "send-forgets-own",
         "engine/signals.py",
-        "            if one.event_id == event.event_id and one.fence == event.fence:\n",
+        "            if one.event_id == event_id and one.fence == life:\n",
         "            if False:\n",
         scenario="sent twice",
     ),
@@ -427,12 +427,5 @@ FAULTS = (
         "if not reply.ok and not is_own(reply.row, record):",
         "if False:",
         scenario="take, branches",
-    ),
-    Fault(
-        "what-has-woken-is-not-waited-for",
-        "engine/suspension.py",
-        "if drive.tasks.keys() != self._waits.keys() or",
-        "if not self._waits or",
-        scenario="suspend, branches",
     ),
 )
