@@ -181,7 +181,7 @@ class Pool:
             if turn.granted is not None:
                 await self._wait_for(turn.granted)
             turn.connection = self._pop_idle() or await self._connect()
-        except BaseException:
+        except BaseException:  # whatever ends the wait, the turn goes to the next in line; it is raised on
             self._give_back(turn)
             raise
         return turn
