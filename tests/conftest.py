@@ -7,7 +7,9 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+import structlog
 
+from durable_core import log
 from tests.cloud import ENVIRONMENT, Cloud, aws_threads, open_clients, running_cloud
 from tests.postgres import PostgresServer
 from tests.waiting import until
@@ -23,6 +25,16 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(("DURABLE_", "AWS_", "PG")):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def _no_logging_is_configured() -> Iterator[None]:
+    """A level that one test chose must not hide the lines that another looks for."""
+    log._chosen.clear()
+    structlog.reset_defaults()
+    yield
+    log._chosen.clear()
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from durable_core import (
     add_run_context,
     configure_logging,
     current_step,
-    log,
     step,
     workflow,
 )
@@ -32,15 +30,6 @@ from durable_core.errors import RunFailed, UsageError
 from durable_core.log import ensure_configured, get_logger
 
 MARKER = "m4rk3r-in-a-payload"
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_configured() -> Iterator[None]:
-    log._chosen.clear()
-    structlog.reset_defaults()
-    yield
-    log._chosen.clear()
-    structlog.reset_defaults()
 
 
 def lines(text: str) -> list[dict[str, Any]]:
