@@ -10,6 +10,7 @@ import pytest
 from durable_core import Context, Retry, SyncContext, step
 from durable_core.errors import UsageError
 from durable_core.map_options import MapOptions, check_items, checked, context_kind, mapped
+from tests.naming import told
 
 
 async def plain(item: int) -> int:
@@ -107,7 +108,7 @@ class Old:
 
 
 @pytest.mark.parametrize(
-    "items", ["abc", b"", bytearray(b"x"), {}, set(), frozenset(), 5, None, plain], ids=repr
+    "items", ["abc", b"", bytearray(b"x"), {}, set(), frozenset(), 5, None, plain], ids=told
 )
 def test_what_has_none_or_is_one_value_cannot(items: Any) -> None:
     check_items(Old())

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from durable_core import Context, DurableWorkflowExecutor, Retry, Step, SyncContext, step, workflow
 from durable_core.errors import InvalidId, RunFailed, UnresolvedAnnotation, UsageError
 from durable_core.workflow import registered, step_of
+from tests.naming import told
 
 # ---- Steps ----
 
@@ -91,7 +92,7 @@ async def test_any_callable_with_a_name_can_be_a_step(given: Any, name: str, out
 
 
 @pytest.mark.parametrize(
-    "given", [lambda: 1, Adder(), functools.partial(helper, 1), 3, None, "helper", helper(1)], ids=repr
+    "given", [lambda: 1, Adder(), functools.partial(helper, 1), 3, None, "helper", helper(1)], ids=told
 )
 def test_what_has_no_name_or_cannot_be_called_is_no_step_and_says_what_to_do(given: Any) -> None:
     with pytest.raises(UsageError) as caught:
@@ -264,7 +265,7 @@ async def test_an_input_named_like_an_option_of_run_can_only_be_bound() -> None:
             await executor.run(typed.bind(1), count=2)
 
 
-@pytest.mark.parametrize("given", [None, 3, "typed", helper, typed.fn, Step], ids=repr)
+@pytest.mark.parametrize("given", [None, 3, "typed", helper, typed.fn, Step], ids=told)
 async def test_only_a_workflow_can_be_run(given: Any) -> None:
     async with DurableWorkflowExecutor("memory://") as executor:
         with pytest.raises(UsageError, match="@workflow"):
