@@ -15,6 +15,8 @@ from durable_core.checkpointer import (
 )
 from durable_core.context import Context
 from durable_core.current import StepInfo, current_step
+from durable_core.engine.chunk_result import ChunkResult
+from durable_core.engine.dispatch import Dispatch
 from durable_core.engine.executor import DurableWorkflowExecutor
 from durable_core.engine.results import RunResult, RunView, StepView
 from durable_core.errors import (
@@ -70,11 +72,13 @@ __all__ = [
     "CheckpointNotFound",
     "Checkpointer",
     "CheckpointingConfig",
+    "ChunkResult",
     "Context",
     "CorruptRecord",
     "CrashLimitReached",
     "DeadlineReached",
     "Difference",
+    "Dispatch",
     "Done",
     "DurableError",
     "DurableWorkflowExecutor",

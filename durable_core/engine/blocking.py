@@ -9,6 +9,7 @@ from durable_core.engine.calls import run_here
 if TYPE_CHECKING:
     import builtins
 
+    from durable_core.engine.chunk_result import ChunkResult
     from durable_core.engine.executor import DurableWorkflowExecutor
     from durable_core.engine.forks import ForkPlan
     from durable_core.engine.results import RunResult, RunView, StepView
@@ -55,6 +56,10 @@ class BlockingExecutor:
     def output(self, step: StepView) -> object:
         """The output of a step."""
         return run_here(step.output(), "output")
+
+    def work_chunk(self, run_id: str, step_id: str, chunk: int, **options: Any) -> ChunkResult:
+        """Works on one chunk of a map that several workers share."""
+        return run_here(self._executor.work_chunk(run_id, step_id, chunk, **options), "work_chunk")
 
     def signal(self, run_id: str, name: str, payload: object = None, **options: Any) -> str:
         """Sends an event to a run."""

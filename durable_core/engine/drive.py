@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from durable_core.checkpointer import Checkpointer
     from durable_core.clock import Clock
     from durable_core.engine.asking import R
+    from durable_core.engine.dispatch import Dispatch
     from durable_core.engine.lease import HeldLease, Renewals
     from durable_core.engine.outputs import StoredOutcomes
     from durable_core.engine.suspension import Suspension
@@ -51,6 +52,7 @@ class Tools:
         run_crash_limit: Takeovers in a row from owners that finished nothing before a run is failed.
         grace_s: How long a way out waits for `def` bodies before it leaves the lease to run out.
         checkpointer: Saves checkpoints of runs that belong to a session; None when none are wanted.
+        dispatch: Is told of work for others; None where they look for it.
     """
 
     journal: Journal
@@ -63,6 +65,7 @@ class Tools:
     grace_s: float
     run_crash_limit: int
     checkpointer: Checkpointer | None = None
+    dispatch: Dispatch | None = None
 
     @property
     def log(self) -> FilteringBoundLogger:

@@ -21,6 +21,7 @@ from durable_core.control_flow import RunInterrupted, RunSuspended, WorkflowOver
 from durable_core.current import RunInfo, here
 from durable_core.engine.admission import recorded_inputs
 from durable_core.engine.branches import is_join
+from durable_core.engine.dispatch import tell_drive
 from durable_core.engine.drive import Drive, poison
 from durable_core.engine.failure import as_json, described, escaped_steps
 from durable_core.engine.lease import HeldLease
@@ -282,11 +283,12 @@ async def _release(current: Drive, error: BaseException) -> None:
         counts=_counts(current),
     )
     try:
-        await _leave(current, departure)
+        header = await _leave(current, departure)
     except DurableError as failure:  # the lease runs out by itself, and a dead owner is seen at once
         log.warning("run_not_released", reason=str(failure))
     else:
         log.info("run_released", reason=type(error).__qualname__, bodies_still_running=len(current.strays))
+        await tell_drive(current.tools, header)
 
 
 async def _leave(current: Drive, departure: Departure) -> RunHeader:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, get_args, 
 from durable_core.clock import Clock, SystemClock
 from durable_core.engine import admission, calls, looking
 from durable_core.engine.blocking import BlockingExecutor
+from durable_core.engine.chunk_work import work_chunk
+from durable_core.engine.dispatch import tell_drive
 from durable_core.engine.housekeeping import Housekeeping
 from durable_core.engine.repairing import Repairing
 from durable_core.engine.results import RunResult, RunView, StepView, view_of
@@ -17,6 +19,7 @@ from durable_core.engine.worker import DEFAULT_CONCURRENCY, DEFAULT_DRAIN_S, Wor
 from durable_core.envelope import DEFAULT_CAP
 from durable_core.errors import UsageError
 from durable_core.log import ensure_configured
+from durable_core.records import PENDING
 from durable_core.store import Store
 from durable_core.store_urls import store_url
 
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     import os
     from datetime import datetime, timedelta
 
+    from durable_core.engine.chunk_result import ChunkResult
+    from durable_core.engine.dispatch import Dispatch
     from durable_core.settings import CheckpointingConfig
     from durable_core.workflow import BoundWorkflow, Workflow
 
@@ -51,6 +56,7 @@ class DurableWorkflowExecutor(Repairing, Housekeeping):
         output_cap_bytes: The most raw bytes that a value may have.
         checkpointing: For runs with a `session_id`: whether and when checkpoints of their agents are saved.
         clock: The source of time. Without one it is the machine's, and for leases the store's if it has one.
+        dispatch: Is told of every piece of work for others, where nobody looks for it.
 
     Raises:
         UsageError: The arguments name no store, contradict each other, or are out of range.
@@ -71,6 +77,7 @@ class DurableWorkflowExecutor(Repairing, Housekeeping):
         output_cap_bytes: int = DEFAULT_CAP,
         checkpointing: CheckpointingConfig | None = None,
         clock: Clock | None = None,
+        dispatch: Dispatch | None = None,
     ) -> None:
         check_settings(lease_s, run_crash_limit, grace_s, output_cap_bytes)
         ensure_configured()  # a wrong setting is refused here, not in the middle of a run
@@ -88,6 +95,7 @@ class DurableWorkflowExecutor(Repairing, Housekeeping):
             grace_s=grace_s,
             output_cap_bytes=output_cap_bytes,
             checkpointing=checkpointing,
+            dispatch=dispatch,
         )
 
     # ---- Running ----
@@ -208,6 +216,8 @@ class DurableWorkflowExecutor(Repairing, Housekeeping):
         if not mine:
             admission.check_same(header, workflow, named)
             admission.check_session(header, session_id)
+        if header.status == PENDING:  # not made here: whoever made it may not have come to tell
+            await tell_drive(self._tools, header)
         return view_of(header)
 
     @released_on_sigterm
@@ -262,6 +272,37 @@ class DurableWorkflowExecutor(Repairing, Housekeeping):
             UsageError: A setting is out of range.
         """
         return Worker(self._tools, concurrency=concurrency, drain_s=drain_s)
+
+    @released_on_sigterm
+    async def work_chunk(
+        self,
+        run_id: str,
+        step_id: str,
+        chunk: int,
+        *,
+        deadline: datetime | timedelta | None = None,
+        workflow: Workflow[..., Any] | None = None,
+    ) -> ChunkResult:
+        """Works on one chunk of a map that several workers share, from its last segment on.
+
+        Asked for twice, by whomever, is harmless.
+
+        Args:
+            run_id: The run.
+            step_id: Of the map.
+            chunk: Its number, from 0.
+            deadline: An aware datetime, or how long from now, at which the chunk has to be left; what isn't
+                done by then is handed back.
+            workflow: The run's; found by name among those this process has defined when None.
+
+        Raises:
+            WorkflowNotFound, UsageError: This process hasn't defined the workflow; or the map isn't in it.
+            Fenced: Somebody else took the chunk over meanwhile.
+            JournalUnavailable: The store is out of reach; what was committed stays.
+        """
+        until = Deadline(deadline, self._tools.clock) if deadline is not None else None
+        await self.store.journal.open()
+        return await work_chunk(self._tools, run_id, step_id, chunk, workflow, until)
 
     # ---- Looking ----
 

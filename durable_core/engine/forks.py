@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from durable_core.engine import admission, looking
 from durable_core.engine.asking import ask
 from durable_core.engine.batch_log import filled
+from durable_core.engine.dispatch import tell_drive
 from durable_core.engine.failure import as_json
 from durable_core.engine.step_records import is_own
 from durable_core.errors import CorruptRecord, Fenced, RunInputMismatch, StepNotFound
@@ -103,7 +104,11 @@ async def fork(
                     reason=error.message,
                 )  # fmt: skip
     finally:  # what is not taken over when this fails is run anew
-        await ask(tools.journal.leave, lease, Departure(status=PENDING, due_at_ms=tools.clock.now_ms()))
+        released = await ask(
+            tools.journal.leave, lease, Departure(status=PENDING, due_at_ms=tools.clock.now_ms())
+        )
+    if released.row is not None:
+        await tell_drive(tools, released.row)
     tools.log.info("run_forked", run_id=new_run_id, fence=lease.fence, forked_from=old.run_id, kept=len(kept))
     return ForkPlan(new_run_id, [record.step_id for record in kept], left)
 

@@ -9,6 +9,7 @@ from durable_core.clock import rfc3339
 from durable_core.codec import freeze
 from durable_core.engine import admission
 from durable_core.engine.asking import ask
+from durable_core.engine.dispatch import tell_drive
 from durable_core.engine.failure import as_json
 from durable_core.engine.step_records import history_with
 from durable_core.errors import (
@@ -87,11 +88,10 @@ async def skip(tools: Tools, header: RunHeader, step_id: str, output: object) ->
         return skipped
     finally:
         status = FAILED if header.status == FAILED else PENDING
-        await ask(
-            tools.journal.leave,
-            lease,
-            Departure(status=status, due_at_ms=tools.clock.now_ms(), keep_error=True, counts=counts),
-        )
+        departure = Departure(status=status, due_at_ms=tools.clock.now_ms(), keep_error=True, counts=counts)
+        reply = await ask(tools.journal.leave, lease, departure)
+        if reply.row is not None:
+            await tell_drive(tools, reply.row)
 
 
 async def _counted(tools: Tools, lease: Lease) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from durable_core.clock import rfc3339
 from durable_core.codec import freeze
 from durable_core.engine.asking import ask
+from durable_core.engine.dispatch import tell_woken
 from durable_core.engine.fitting import check_fits
 from durable_core.errors import InputNotSerializable, NotSerializable, RunEnded, RunNotFound
 from durable_core.identity import check_id
@@ -47,6 +48,7 @@ async def send(
         life = 1 + (seen.base_fence if seen is not None else 0)
         seq = await ask(_first_free, tools, run_id, name, event_id, life)
         if seq is None:  # also if the run is over by now: whoever sends again only wants to be sure
+            await tell_woken(tools, seen)
             return event_id
         _check_open(seen, run_id, early)
         if event is None:
@@ -57,6 +59,7 @@ async def send(
         reply = await ask(tools.journal.send, placed, seen)
         if reply.ok or (reply.row is not None and reply.row.event_id == event_id):
             tools.log.info("event_sent", run_id=run_id, event_name=name, event_id=event_id)
+            await tell_woken(tools, seen)
             return event_id
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 from durable_core.control_flow import RunSuspended
+from durable_core.engine.dispatch import tell_drive
 from durable_core.engine.failure import as_json
 from durable_core.errors import JournalUnavailable
 from durable_core.journal.base import Departure
@@ -254,6 +255,8 @@ class Suspension:
             now = reply.row
             if now is not None and (reply.ok or (now.fence == lease.fence and now.owner is None)):
                 drive.log.info("run_suspended", status=now.status, due_at_ms=now.due_at_ms)
+                if now.status == SUSPENDED:  # else it is driven again at once
+                    await tell_drive(drive.tools, now)
                 return now
             if now is None or (now.owner, now.fence) != (lease.owner, lease.fence):
                 raise drive.fenced_by(None)

@@ -14,6 +14,7 @@ from durable_core.engine.values import Values
 
 if TYPE_CHECKING:
     from durable_core.clock import Clock
+    from durable_core.engine.dispatch import Dispatch
     from durable_core.settings import CheckpointingConfig
     from durable_core.store import Store
 
@@ -42,6 +43,7 @@ def tools_of(
     output_cap_bytes: int,
     checkpointing: CheckpointingConfig | None = None,
     renewals: Renewals | None = None,
+    dispatch: Dispatch | None = None,
 ) -> Tools:
     """The tools of an executor; its settings are checked.
 
@@ -51,6 +53,7 @@ def tools_of(
         lease_s, run_crash_limit, grace_s, output_cap_bytes: As of the executor.
         checkpointing: Whether, and when, checkpoints of agents are saved.
         renewals: What keeps leases; a thread of its own when None.
+        dispatch: Is told of work for others.
     """
     values = Values(store.blobs, store.inline_max_bytes, output_cap_bytes)
     return Tools(
@@ -68,4 +71,5 @@ def tools_of(
             if checkpointing is not None and checkpointing.enabled
             else None
         ),
+        dispatch=dispatch,
     )
