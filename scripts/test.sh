@@ -30,6 +30,10 @@ cd -- "$root"
 check "ruff check" "$bin/ruff" check .
 check "ruff format" "$bin/ruff" format --check .
 check "mypy" "$bin/mypy"
+if [ $# -eq 0 ]; then
+  # Most tests wait for a process, a server or a disk: three of them fill two cores. Each has servers of its own.
+  set -- -n "$("$bin/python" -c 'import os; print(min(8, 1 + (os.cpu_count() or 1)))')" --dist worksteal
+fi
 check "pytest" "$bin/pytest" "$@"
 
 say "" "Summary"
