@@ -26,8 +26,8 @@ from durable_core.engine.batch_intake import Reread
 from durable_core.engine.branches import JOIN
 from durable_core.engine.pure import run_pure
 from durable_core.engine.recorded import inline_output_of, is_used, output_of
+from durable_core.engine.retry_times import until_retry
 from durable_core.engine.step_records import Call, is_suspect, known, next_attempt, skipped
-from durable_core.engine.suspension import Wait
 from durable_core.engine.waits import SLEEP_STEP, Waits, restorer, wait_step
 from durable_core.errors import (
     InputNotSerializable,
@@ -300,7 +300,9 @@ class Steps:
             if record is not None:
                 if is_used(self.drive, call, record, own):
                     return record, await output_of(self.drive, record, call.step.adapter)
-                await self._until_retry(call, record)
+                seen = await until_retry(self.drive, call, record)
+                if seen is not record:
+                    continue
             call.scope.check_new()
             if call.step.options.pure and (record is None or record.status != STARTED):
                 seen, value = await run_pure(self._attempts, call, seen)
@@ -334,11 +336,3 @@ class Steps:
         record = skipped(self.drive, call)
         row = await self._attempts.begin(record, seen)
         return (record, None) if row is record else await self._settle(call, row)
-
-    async def _until_retry(self, call: Call, seen: StepRecord) -> None:
-        """Waits for the retry time of a record whose last attempt has ended."""
-        retry_at_ms = seen.details().get("retry_at_ms")
-        if seen.status != STARTED or not isinstance(retry_at_ms, int):
-            return
-        while self.drive.tools.clock.now_ms() < retry_at_ms:
-            await self.drive.suspension.until(Wait(retry_at_ms), call.scope)

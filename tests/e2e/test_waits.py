@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,10 +15,11 @@ import pytest
 from pydantic import BaseModel
 from typing_extensions import override
 
-from durable_core import Context, DurableWorkflowExecutor, SyncContext, step, workflow
-from durable_core.clock import SystemClock
+from durable_core import Context, DurableWorkflowExecutor, Retry, SyncContext, step, workflow
+from durable_core.clock import SystemClock, rfc3339
 from durable_core.errors import (
     BranchFailed,
+    CorruptRecord,
     EventInvalid,
     EventTimeout,
     InputNotSerializable,
@@ -911,10 +913,18 @@ async def test_steps_side_by_side_keep_their_ids_and_the_times_that_waits_give(p
 
 # ---- Retries ----
 
+YEAR_MS = 365 * 24 * HOUR_S * 1000
+
+
+@step(retry=Retry(max_attempts=2, initial_delay_s=600, max_delay_s=600, jitter=0))
+async def refused_once() -> int:
+    world.ran.append("refused once")
+    if len(world.ran) == 1:
+        raise ConnectionError("as planned")
+    return len(world.ran)
+
 
 async def test_a_long_back_off_suspends_the_run_until_its_time(place: Place) -> None:
-    from durable_core import Retry
-
     @step(retry=Retry(max_attempts=3, initial_delay_s=600, factor=1, max_delay_s=600, jitter=0))
     async def hopeful() -> int:
         world.ran.append("hopeful")
@@ -933,6 +943,61 @@ async def test_a_long_back_off_suspends_the_run_until_its_time(place: Place) -> 
     assert await goes_on(place.executor()) == 3
     (view,) = await place.executor().steps("r1")
     assert view.record.crashes == 0
+
+
+async def test_a_retry_time_by_a_clock_that_was_a_year_ahead_is_waited_for_no_longer_than_its_delay(
+    place: Place,
+) -> None:
+    world.asked, right = lambda ctx: ctx.step(refused_once), clock_of(place)
+    place.clock = FakeClock(right.now_ms() + YEAR_MS)
+    assert await suspends(place.executor()) == right.now_ms() + YEAR_MS + 600_000
+    place.clock, before = right, right.now_ms()
+    due = await suspends(place.executor())
+    assert 0 <= due - before - 600_000 <= 1_000
+    right.advance(60)
+    assert await suspends(place.executor()) == due  # put right once, not put off by each who looks
+    assert world.ran == ["refused once"]
+    right.set_wall(due)
+    assert await goes_on(place.executor()) == 2
+    (view,) = await place.executor().steps("r1")
+    assert (view.record.attempt, view.record.crashes) == (2, 0)
+    assert view.record.history()[0]["ended_at"] == rfc3339(before)
+
+
+class SetOnce(FakeClock):
+    """Somebody sets it when the first minute of a long wait has passed."""
+
+    years = 0
+
+    @override
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds)
+        if seconds >= 60:
+            self.set_wall(self.now_ms() + self.years * YEAR_MS)
+            self.years = 0
+
+
+@pytest.mark.parametrize(("years", "passes_s"), [(-1, 600), (0, 600), (1, 60)])
+async def test_a_clock_that_is_set_while_a_retry_is_waited_for_makes_no_wait_longer(
+    years: int, passes_s: int, place: Place
+) -> None:
+    world.asked, clock = lambda ctx: ctx.step(refused_once), SetOnce()
+    place.clock, clock.years = clock, years
+    assert (await place.executor(lease_s=3600).run(asks, run_id="r1")).output == 2
+    assert 0 <= clock.boot_ms() - passes_s * 1000 <= 1_000
+
+
+async def test_a_retry_whose_times_are_damaged_is_told_and_not_waited_for(tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path, FakeClock())  # type: ignore[arg-type]  # a clock, too
+    world.asked = lambda ctx: ctx.step(refused_once)
+    await suspends(place.executor())
+    with contextlib.closing(sqlite3.connect(tmp_path / "runs.db")) as db, db:
+        db.execute("UPDATE checkpoints SET committed_at = 'yesterday'")
+    cause = await fails(place.executor())
+    assert isinstance(cause, CorruptRecord)
+    assert "refused_once" in str(cause)
+    assert "'yesterday'" in str(cause)
+    await place.close()
 
 
 # ---- Deaths and lost replies ----
