@@ -3,8 +3,8 @@
 B   12:00, its clock says 13:00 ── raises: ended 13:00:00, retry at 13:00:05 ── dies
 A   12:01 takes over ── it ended in the future? ── commit: ended 12:01:00, retry at 12:01:05
 
-A record from the future tells that clocks differ, or that one was set back, and by how much at least. Put into
-our time, no retry is waited for longer than its delay, whoever comes next: by B's clock it could be years.
+A record from the future tells that clocks differ, or that one was set back, and by how much at least. Put
+into our time, no retry is waited for longer than its delay, whoever comes next; by B's it could be years.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ async def until_retry(drive: Drive, call: Call, record: StepRecord) -> StepRecor
         record: As last seen.
 
     Returns:
-        The same record: the step may be begun again, now or because there is nothing to wait for. Another one:
-        what stands there now, to be judged anew.
+        The same record: the step may be begun, its time has come or it has none. Another one: what stands
+        there now, to be judged anew.
 
     Raises:
         CorruptRecord: Its times can't be read.
