@@ -75,6 +75,8 @@ class Batch:
                     await intake.give_turn()
             except ItemsUnreadable as error:
                 raise self._mismatch(f"the map has committed, and now {error}") from error.__cause__
+            finally:
+                intake.close()
             if intake.items_hash != items_hash:
                 if record.details().get("forked"):
                     return None
@@ -125,6 +127,7 @@ class Batch:
             await self._leave(attempt, log)
             raise
         finally:
+            intake.close()
             if live.get((drive.run_id, self.call.step_id)) is progress:  # else the same run of another store
                 del live[drive.run_id, self.call.step_id]
         if drive.stopped is not None or self._is_halted():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from durable_core.errors import DurableError, StepMismatch, UsageError
 from durable_core.identity import input_hash
 from durable_core.item_table import FAILED
+from durable_core.manifest import Items, Jsonl
 from durable_core.map_options import MAX_KEY_CHARS
 
 if TYPE_CHECKING:
@@ -111,7 +112,9 @@ class Intake:
         self.may_change = may_change
         self._hash = sha256()
         self._turn_at = time.perf_counter()
-        self._given = items
+        self._manifest = iter(items) if isinstance(items, Jsonl | Items) else None
+        self._filling = asyncio.Lock()
+        self._given = self._manifest or items
         self._items: Iterator[Any] | None = None
         self._positions = array("I")  # of rows, plus one: where a key was seen
         self.order = array("I") if options.key is not None else None
@@ -131,8 +134,11 @@ class Intake:
         Raises:
             ItemsUnreadable: The iterable raised, or an item can't be hashed or has no fitting key.
             StepMismatch: An item isn't the one that the recorded outcome is of; the drive is stopped.
+            JournalUnavailable: The items are read from S3, which doesn't answer; the drive is stopped.
         """
         while True:
+            while self._manifest is not None and self._manifest.is_dry:  # others pull while one fills
+                await self._fill(self._manifest)
             item = self._pull()
             if item is None:
                 return None
@@ -154,6 +160,17 @@ class Intake:
             self._turn_at = now
             await asyncio.sleep(0)
             self._drive.check()
+
+    def close(self) -> None:
+        """Gives back what a manifest is read by."""
+        if self._manifest is not None:
+            self._manifest.close()
+
+    async def _fill(self, manifest: Items[Any]) -> None:
+        """Reads on in a thread: what S3 takes its time for must hold up nothing here."""
+        async with self._filling:
+            if manifest.is_dry:
+                await self._drive.ask(asyncio.to_thread, manifest.fill)
 
     def _pull(self) -> Item | None:
         if self.exhausted:

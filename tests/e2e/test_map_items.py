@@ -117,7 +117,7 @@ async def test_a_manifest_that_is_not_there_is_named(place: Place, tmp_path: Pat
     assert await resumed(place.executor()) == [10]
 
 
-@pytest.mark.parametrize("path", ["s3://bucket/key", 5, None], ids=str)
+@pytest.mark.parametrize("path", ["https://bucket/key", 5, None], ids=str)
 def test_what_is_no_path_is_refused(path: Any) -> None:
     with pytest.raises(UsageError):
         Jsonl(path)

@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "control_flow", "records", "clock", "arguments"),
     ("identity", "codec", "envelope", "retry", "annotations", "settings", "current", "log", "forking"),
     ("awaited", "plain_code"),
-    ("outcomes", "item_table", "map_reference", "map_result", "manifest", "rate"),
+    ("outcomes", "item_table", "map_reference", "map_result", "manifest_lines", "rate"),
     (
         "journal.base",
         "blobs.base",
@@ -33,12 +33,13 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "checkpoints.spilled",
         "store",
     ),
-    ("aws.failures", "aws.transport", "aws.table", "aws.provision"),
+    ("aws.failures", "aws.transport", "aws.ranges", "aws.table", "aws.provision"),
     ("journal", "blobs", "checkpoints"),
     (
         "step_definition",
         "scope",
         "workflow",
+        "manifest",
         "map_options",
         "verbs",
         "context",

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from durable_core.aws.failures import ConditionRefused, NotThere
-from durable_core.aws.transport import MAX_BODY_BYTES
-from durable_core.errors import ManifestError, StoreNotFound, UsageError
+from durable_core.aws.transport import MAX_BODY_BYTES, open_transport
+from durable_core.errors import ManifestError, StoreMisconfigured, StoreNotFound, UsageError
+from durable_core.manifest_lines import changed
 
 if TYPE_CHECKING:
     from typing import Any
 
     from durable_core.aws.transport import Transport
+
+_PART_BYTES: Final = 4 * 1024 * 1024
+
+
+def open_object(url: str) -> RangedObject:
+    """An object by a connection of its own, with region, credentials and endpoint from the usual chains.
+
+    Raises:
+        DurableError: As by `RangedObject`; or boto3 isn't installed.
+    """
+    transport = open_transport(use_async=False)
+    try:
+        return RangedObject(transport, url)
+    except BaseException:
+        transport.close_now()
+        raise
 
 
 class RangedObject:
@@ -21,20 +38,22 @@ class RangedObject:
     Attributes:
         url: `s3://BUCKET/KEY`.
         size: In bytes.
-        etag: Of the version that is read.
+        version: The ETag of what is read.
+        part_bytes: How much is best read at once.
     """
+
+    part_bytes = _PART_BYTES
 
     def __init__(self, transport: Transport, url: str) -> None:
         """Looks at the object.
 
         Args:
-            transport: To AWS; it stays open.
+            transport: To AWS.
             url: `s3://BUCKET/KEY`.
 
         Raises:
             UsageError: The URL is another.
-            ManifestError: There is no such object, or bucket.
-            StoreMisconfigured: It may not be read.
+            ManifestError: There is no such object or bucket, or it may not be read.
             JournalUnavailable: AWS doesn't answer.
         """
         bucket, key = bucket_and_key(url)
@@ -43,7 +62,7 @@ class RangedObject:
         self._request = {"Bucket": bucket, "Key": key}
         found = self._ask("head_object", {})
         self.size = int(found["ContentLength"])
-        self.etag = str(found["ETag"])
+        self.version = str(found["ETag"])
 
     def read(self, start: int, length: int) -> bytes:
         """A part of the object.
@@ -53,18 +72,18 @@ class RangedObject:
             length: How many bytes; there are fewer only at the end of the object.
 
         Raises:
-            ManifestError: The object isn't there any more, or is another by now.
-            StoreMisconfigured, JournalUnavailable: As when it was looked at.
+            ManifestError: The object isn't there any more, is another by now, or may not be read.
+            JournalUnavailable: AWS doesn't answer.
         """
         length = min(length, self.size - start)
         if start < 0 or length > MAX_BODY_BYTES:
             raise UsageError(f"{length} bytes from {start} on are no part that can be read at once")
         if length <= 0:
             return b""
-        part = {"Range": f"bytes={start}-{start + length - 1}", "IfMatch": self.etag}
+        part = {"Range": f"bytes={start}-{start + length - 1}", "IfMatch": self.version}
         data: bytes = self._ask("get_object", part)["Body"]
         if len(data) != length:
-            raise self._changed()
+            raise changed(self)
         return data
 
     def _ask(self, operation: str, more: dict[str, str]) -> dict[str, Any]:
@@ -72,16 +91,22 @@ class RangedObject:
             return self._transport.call_now("s3", operation, self._request | more)
         except (NotThere, StoreNotFound) as error:
             raise ManifestError(
-                f"{self.url} isn't there", remedy="Put it there, or check bucket, key, region and account"
+                f"the manifest {self} isn't there",
+                remedy="Put it there, or check bucket, key, region and account; then resume the run",
             ) from error
         except ConditionRefused as error:
-            raise self._changed() from error
+            raise changed(self) from error
+        except StoreMisconfigured as error:
+            raise ManifestError(
+                f"the manifest {self} can't be read: {error.message}", remedy=error.remedy
+            ) from error
 
-    def _changed(self) -> ManifestError:
-        return ManifestError(
-            f"{self.url} was replaced while it was read",
-            remedy="Put a list of items in place once, under a name of its own, and start the map anew",
-        )
+    def close(self) -> None:
+        """Closes the connection; it is opened again when it is used."""
+        self._transport.close_now()
+
+    def __str__(self) -> str:
+        return self.url
 
 
 def bucket_and_key(url: str) -> tuple[str, str]:
