@@ -2,7 +2,9 @@
 # Installs the system packages (Debian, Ubuntu) that the tests need beyond Python. The one place that names them.
 set -euo pipefail
 
-packages=() # each with the reason beside it
+packages=(
+  chromium # opens the pages that `durable report` writes
+)
 
 missing=()
 for package in ${packages[@]+"${packages[@]}"}; do

@@ -16,6 +16,7 @@ from durable_core.cli import (
     output,
     pruning,
     repairing,
+    reporting,
     running,
     working,
 )
@@ -68,6 +69,7 @@ app.command("signal")(repairing.signal)
 app.command("cancel")(repairing.cancel)
 app.command("skip")(repairing.skip)
 app.command("fork")(repairing.fork)
+app.command("report")(reporting.report)
 app.command("worker")(working.worker)
 app.command("recover")(working.recover)
 app.command("prune")(pruning.prune)

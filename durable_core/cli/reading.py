@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from durable_core.cli.facts import run_facts, step_facts
 from durable_core.cli.finding import complete_run_id, complete_step_id
@@ -16,27 +17,31 @@ from durable_core.errors import CorruptRecord, DurableError, RunNotFound, StepNo
 from durable_core.records import ITEM_KIND, JOIN_KIND, MAP_KIND
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Coroutine
 
     from durable_core.cli.facts import Document
     from durable_core.cli.maps import ItemName
     from durable_core.records import RunHeader, StepRecord
     from durable_core.store import Store
 
+_AT_ONCE: Final = 16
+
+T = TypeVar("T")
+
 
 async def shown(store: Store, given: str) -> tuple[Document, list[Document]]:
     """A run and its steps, in the order in which they were begun."""
     try:
-        header, run = await _run(store, given)
-        records = [record async for record in _records(store, header)]
-        steps = [await _facts(store, header, record, run) for record in sorted(records, key=begun)]
+        header, run = await run_of(store, given)
+        records = [_without_output(record) async for record in records_of(store, header)]
+        steps = [await facts_of(store, header, record, run) for record in sorted(records, key=begun)]
     finally:
         await store.journal.close()
         await store.blobs.close()
     return run, steps
 
 
-async def _facts(store: Store, header: RunHeader, record: StepRecord, run: Document) -> Document:
+async def facts_of(store: Store, header: RunHeader, record: StepRecord, run: Document) -> Document:
     """What is known of a step; of a map also how many of its items are done."""
     step = step_facts(record, run)
     if record.kind == MAP_KIND:
@@ -50,17 +55,17 @@ async def _facts(store: Store, header: RunHeader, record: StepRecord, run: Docum
 async def shown_step(store: Store, given: str, given_step: str) -> tuple[Document, Document, Any]:
     """A run, one of its steps, and the step's output."""
     try:
-        header, run = await _run(store, given)
+        header, run = await run_of(store, given)
         item, slash, _ = given_step.rpartition("]/")
         if slash:
             known = await item_step_ids(store, header, f"{item}]")
         else:
-            known = [record.step_id async for record in _records(store, header)]
+            known = [record.step_id async for record in records_of(store, header)]
         step_id = complete_step_id(known, given_step, header.run_id)
         record = await store.journal.step(header.run_id, step_id)
         if record is None:
             raise StepNotFound("the step was removed meanwhile", run_id=header.run_id, step_id=step_id)
-        step, value = await _facts(store, header, record, run), None
+        step, value = await facts_of(store, header, record, run), None
         if record.output_hash is not None:
             try:
                 value = await _output(store, record)
@@ -77,7 +82,7 @@ async def shown_item(
 ) -> tuple[Document, Document, Any, list[Document]]:
     """A run, an item of a map in it, the item's output, and its own steps."""
     try:
-        header, run = await _run(store, given)
+        header, run = await run_of(store, given)
         try:
             item, value = await find_item(store, header, wanted)
         except DurableError as error:
@@ -88,14 +93,15 @@ async def shown_item(
             record = await store.journal.step(header.run_id, step_id)
             if record is not None:
                 steps.append(record)
-        facts = [await _facts(store, header, record, run) for record in sorted(steps, key=begun)]
+        facts = [await facts_of(store, header, record, run) for record in sorted(steps, key=begun)]
     finally:
         await store.journal.close()
         await store.blobs.close()
     return run, item, value, facts
 
 
-async def _run(store: Store, given: str) -> tuple[RunHeader, Document]:
+async def run_of(store: Store, given: str) -> tuple[RunHeader, Document]:
+    """Opens the store, and finds the run that is named so, or begins so."""
     await store.journal.open(create=False)
     run_id = await complete_run_id(store.journal, given, store.url)
     header = await store.journal.header(run_id)
@@ -104,16 +110,21 @@ async def _run(store: Store, given: str) -> tuple[RunHeader, Document]:
     return header, run_facts(header, SystemClock().now_ms())
 
 
-async def _records(store: Store, header: RunHeader) -> AsyncIterator[StepRecord]:
-    """The steps of this life of the run; their outputs only of maps: memory must not depend on the others.
+def _without_output(record: StepRecord) -> StepRecord:
+    """A record as it is kept until all are there: memory must not depend on outputs. A map's is small."""
+    return record if record.kind == MAP_KIND else record._replace(output_data=None)
+
+
+async def records_of(store: Store, header: RunHeader) -> AsyncIterator[StepRecord]:
+    """The steps of this life of the run, in the order of their ids.
 
     Steps inside the items of maps are left out. There may be millions, so at the first of them those that
-    aren't are looked up one by one.
+    aren't are looked up, some side by side.
     """
     async for record in _outside_items(store, header):
         if record.kind in (JOIN_KIND, ITEM_KIND) or not _is_of_this_life(record, header):
             continue
-        yield record if record.kind == MAP_KIND else record._replace(output_data=None)
+        yield record
 
 
 async def _outside_items(store: Store, header: RunHeader) -> AsyncIterator[StepRecord]:
@@ -128,11 +139,21 @@ async def _outside_items(store: Store, header: RunHeader) -> AsyncIterator[StepR
     else:
         return
     async for page in store.journal.replay(header.run_id):
-        for found in page:
-            if found.step_id not in known:
-                whole = await store.journal.step(header.run_id, found.step_id)
+        missing = [found.step_id for found in page if found.step_id not in known]
+        for start in range(0, len(missing), _AT_ONCE):
+            asked = [store.journal.step(header.run_id, one) for one in missing[start : start + _AT_ONCE]]
+            for whole in await _together(asked):
                 if whole is not None:
                     yield whole
+
+
+async def _together(asked: list[Coroutine[Any, Any, T]]) -> list[T]:
+    """The answers to some questions; none is left at work when one fails."""
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    for one in found:
+        if isinstance(one, BaseException):
+            raise one
+    return cast("list[T]", found)
 
 
 def _is_of_this_life(record: StepRecord, header: RunHeader) -> bool:

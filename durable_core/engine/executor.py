@@ -321,6 +321,9 @@ class DurableWorkflowExecutor(Repairing, Housekeeping):
         status: str | None = None,
         workflow: str | None = None,
         prefix: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        text: str | None = None,
         before: RunView | None = None,
         limit: int = 100,
     ) -> list[RunView]:
@@ -330,13 +333,18 @@ class DurableWorkflowExecutor(Repairing, Housekeeping):
             status: Only these.
             workflow: Only runs of this workflow.
             prefix: Only run ids that begin with this.
+            since, until: Only runs created at this time or later, and before that one.
+            text: Only runs that have this in their id, workflow, session or recorded error, in either case.
             before: The last run of the page before.
             limit: The most that are given.
 
         Raises:
             UsageError: There is no such status, or `limit` isn't a whole number from 1.
         """
-        wanted = looking.wanted(status=status, workflow=workflow, prefix=prefix, before=before, limit=limit)
+        wanted = looking.wanted(
+            status=status, workflow=workflow, prefix=prefix, since=since, until=until, text=text,
+            before=before, limit=limit,
+        )  # fmt: skip
         await self.store.journal.open()
         return [view_of(header) for header in await self.store.journal.runs(wanted)]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
 
 from durable_core.arguments import check_count
+from durable_core.clock import rfc3339
 from durable_core.errors import UsageError
 from durable_core.identity import PLACE_CHARS
 from durable_core.journal.base import RunFilter
@@ -17,12 +19,21 @@ if TYPE_CHECKING:
 
 
 def wanted(
-    *, status: str | None, workflow: str | None, prefix: str | None, before: RunView | None, limit: int
+    *,
+    status: str | None = None,
+    workflow: str | None = None,
+    prefix: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    text: str | None = None,
+    before: RunView | None = None,
+    limit: int,
 ) -> RunFilter:
     """Which runs are to be listed.
 
     Raises:
-        UsageError: There is no such status, `limit` isn't from 1, or a name is no text of ASCII.
+        UsageError: There is no such status, `limit` isn't from 1, a name is no text of ASCII, a time has no
+            zone, or the text can be in no record.
     """
     if status is not None and status not in LISTED:
         raise UsageError(
@@ -32,7 +43,23 @@ def wanted(
         _check_text(name, part)
     check_count("limit", limit)
     after = (before.created_at, before.run_id) if before is not None else None
-    return RunFilter(status=status, workflow=workflow, prefix=prefix, before=after, limit=limit)
+    if text is not None and not (text.strip() and text.isprintable()):
+        raise UsageError(f"text={text!r:.40} is nothing to look for", remedy="Give a part of a line")
+    return RunFilter(
+        status=status, workflow=workflow, prefix=prefix, since=_time("since", since),
+        until=_time("until", until), text=text, before=after, limit=limit,
+    )  # fmt: skip
+
+
+def _time(name: str, given: object) -> str | None:
+    if given is None:
+        return None
+    if not isinstance(given, datetime) or given.utcoffset() is None:
+        raise UsageError(f"{name}={given!r:.60} must be a datetime with a time zone")
+    return rfc3339((given - _EPOCH) // timedelta(milliseconds=1))
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _check_text(name: str, given: object) -> None:

@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from durable_core.aws.table import BY_DUE, BY_STATUS, SHARDS
 from durable_core.clock import epoch_ms
-from durable_core.journal._dynamodb_keys import Item, partition, run_of
-from durable_core.journal._dynamodb_requests import Condition, Request, at_most, begins, equals, query
+from durable_core.journal._dynamodb_keys import LAST, Item, partition, run_of
+from durable_core.journal._dynamodb_requests import (
+    Condition,
+    Request,
+    at_most,
+    begins,
+    between,
+    equals,
+    query,
+)
 from durable_core.journal._dynamodb_table import MOST_GOT_AT_ONCE, Table, together
 from durable_core.journal._items import header_of, listed
 from durable_core.records import ACTIVE, CORRUPT, LISTED, TOMBSTONE, RunHeader
@@ -37,25 +46,37 @@ async def runs(table: Table, wanted: RunFilter) -> list[RunHeader]:
     ):
         if condition is not None:
             matching = condition if matching is None else matching & condition
+    if wanted.since is not None and wanted.since > _latest(wanted):
+        return []
+    created = _created(wanted)
     requests = []
     for name in partitions:
         keys = equals("status_shard", name)
-        if wanted.before is not None:
-            keys &= at_most("created_at", wanted.before[0])
+        if created is not None:
+            keys &= created
         requests.append(query(table.name, keys, index=BY_STATUS, matching=matching, backwards=True))
     # With a filter a page is as many as were read, not as many as match: then each is as large as can be.
     limit = wanted.limit if matching is None else None
     shards = [_Shard(table, one, "created_at", limit, backwards=True) for one in requests]
 
     def fits(header: RunHeader) -> bool:
-        return (
-            (header.status in (wanted.status or header.status, CORRUPT) and header.status != TOMBSTONE)
-            and wanted.workflow in (None, header.workflow)
-            and header.run_id.startswith(wanted.prefix or "")
-            and (wanted.before is None or (header.created_at, header.run_id) < wanted.before)
-        )
+        asked = replace(wanted, status=None) if header.status == CORRUPT else wanted
+        return asked.fits(header)
 
     return await _first(table, shards, wanted.limit, listed, fits)
+
+
+def _latest(wanted: RunFilter) -> str:
+    """No run that is asked for was created later."""
+    return min(wanted.until or LAST, wanted.before[0] if wanted.before is not None else LAST)
+
+
+def _created(wanted: RunFilter) -> Condition | None:
+    """The one condition that a query takes on the index's sort key; `fits` sees to the ends."""
+    latest = _latest(wanted)
+    if wanted.since is not None:
+        return between("created_at", wanted.since, latest)
+    return at_most("created_at", latest) if latest != LAST else None
 
 
 async def due(table: Table, now_ms: int, limit: int) -> list[RunHeader]:

@@ -157,6 +157,14 @@ DUE: Final = (
 )
 
 
+# By the bytes of ASCII, as every store has it, whatever the server's own collation does.
+_HAS_TEXT: Final = (
+    "(strpos(lower(run_id), %(plain)s) > 0 OR strpos(lower(workflow), %(plain)s) > 0"
+    """ OR strpos(lower(session_id COLLATE "C"), %(plain)s) > 0"""
+    """ OR strpos(lower(error COLLATE "C"), %(quoted)s) > 0)"""
+)
+
+
 def listing(wanted: RunFilter) -> tuple[str, dict[str, object]]:
     """The query for one page of headers, newest first, and what it takes."""
     conditions, values = [f"status <> '{TOMBSTONE}'"], dict[str, object](limit=wanted.limit)
@@ -169,6 +177,15 @@ def listing(wanted: RunFilter) -> tuple[str, dict[str, object]]:
     if wanted.prefix:
         conditions.append("starts_with(run_id, %(prefix)s)")
         values["prefix"] = wanted.prefix
+    if wanted.since is not None:
+        conditions.append("created_at >= %(since)s")
+        values["since"] = wanted.since
+    if wanted.until is not None:
+        conditions.append("created_at < %(until)s")
+        values["until"] = wanted.until
+    if wanted.text is not None:
+        conditions.append(_HAS_TEXT)
+        values["plain"], values["quoted"] = wanted.needles()
     if wanted.before:
         conditions.append("(created_at, run_id) < (%(created_at)s, %(run_id)s)")
         values["created_at"], values["run_id"] = wanted.before

@@ -59,6 +59,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from durable_core.records import ACTIVE, RUNNING, Child, Event, Reply, RunHeader, Seen, Segment, StepRecord
+from durable_core.run_filter import RunFilter as RunFilter  # noqa: TC001 - for who implements this contract
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -121,22 +122,6 @@ class Departure:
     keep_lease: bool = False
     keep_error: bool = False
     counts: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFilter:
-    """Which runs `runs` lists, newest first.
-
-    Attributes:
-        prefix: Only run ids that begin with this.
-        before: Only runs that come after this (created_at, run_id) in the listing; for the next page.
-    """
-
-    status: str | None = None
-    workflow: str | None = None
-    prefix: str | None = None
-    before: tuple[str, str] | None = None
-    limit: int = 100
 
 
 class Renewer(ABC):

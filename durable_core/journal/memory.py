@@ -173,15 +173,7 @@ class MemoryJournal(MemoryBelow):
 
     async def runs(self, wanted: RunFilter) -> list[RunHeader]:
         """One page, newest first."""
-        found = [
-            header
-            for header in list(self.headers.values())
-            if header.status != TOMBSTONE
-            and wanted.status in (None, header.status)
-            and wanted.workflow in (None, header.workflow)
-            and header.run_id.startswith(wanted.prefix or "")
-            and (wanted.before is None or (header.created_at, header.run_id) < wanted.before)
-        ]
+        found = [header for header in list(self.headers.values()) if wanted.fits(header)]
         found.sort(key=lambda header: (header.created_at, header.run_id), reverse=True)
         return found[: wanted.limit]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,47 @@ class ListingContract:
         assert found(status=FAILED, workflow="w", prefix="a-") == {"a-2"}
         assert found(prefix="-") == set()
         assert found(limit=2) == {"a_4", "a-2"}
+
+    def test_runs_are_found_by_when_they_were_created(self, runner: asyncio.Runner, journal: Journal) -> None:
+        """From a time on, and up to another without it; also page by page."""
+        for n in range(9):
+            made = header(f"r{n}", created_at=f"2026-01-02T03:04:0{n}.000Z", workflow="vw"[n % 2])
+            runner.run(journal.create(made))
+        since, until = "2026-01-02T03:04:03.000Z", "2026-01-02T03:04:07.000Z"
+
+        def found(**wanted: Any) -> list[str]:
+            return [one.run_id for one in runner.run(journal.runs(RunFilter(**wanted)))]
+
+        assert found(since=since) == ["r8", "r7", "r6", "r5", "r4", "r3"]
+        assert found(until=until) == ["r6", "r5", "r4", "r3", "r2", "r1", "r0"]
+        assert found(since=since, until=until) == ["r6", "r5", "r4", "r3"]
+        assert found(since=since, until=until, workflow="w") == ["r5", "r3"]
+        assert found(since=until, until=since) == []
+        after = ("2026-01-02T03:04:05.000Z", "r5")
+        assert found(since=since, until=until, before=after) == ["r4", "r3"]
+        assert found(since=since, before=("2026-01-02T03:04:09.000Z", "r"), limit=2) == ["r8", "r7"]
+
+    def test_runs_are_found_by_a_text_that_they_have(self, runner: asyncio.Runner, journal: Journal) -> None:
+        """In id, workflow, session or error, in either case; nothing in it is a pattern."""
+        error = json.dumps({"type": "KeyError", "message": 'no "café" at 100% of C:\\tmp'})
+        for made in (
+            header("june-1", status=FAILED, workflow="Month_End", error=error),
+            header("JUNE-2", workflow="other", session_id="crew-7"),
+            header("july", workflow="other"),
+        ):
+            runner.run(journal.create(made))
+
+        def found(text: str, **wanted: Any) -> set[str]:
+            return {one.run_id for one in runner.run(journal.runs(RunFilter(text=text, **wanted)))}
+
+        assert found("june") == found("JUNE") == found("une-") == {"june-1", "JUNE-2"}
+        assert found("month_e") == found("keyerror") == found('"café" AT 100%') == {"june-1"}
+        assert found("C:\\tmp") == {"june-1"}
+        assert found("w-7") == {"JUNE-2"}
+        assert found("j%y") == found("ju_e") == found("CAFÉ") == found("'") == set()
+        assert found("ju", workflow="other") == {"JUNE-2", "july"}
+        assert found("ju", workflow="other", limit=1) == {"july"}
+        assert found("june", status=FAILED) == {"june-1"}
 
     # ---- odd values ----
 

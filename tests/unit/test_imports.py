@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "control_flow", "records", "clock", "arguments"),
     ("identity", "codec", "envelope", "retry", "annotations", "settings", "current", "log", "forking"),
     ("awaited", "plain_code"),
-    ("outcomes", "item_table", "map_reference", "map_result", "manifest_lines", "rate"),
+    ("outcomes", "item_table", "map_reference", "map_result", "manifest_lines", "rate", "run_filter"),
     (
         "journal.base",
         "blobs.base",
@@ -74,6 +74,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     ),
     **dict.fromkeys(("psycopg", "psycopg_pool"), ("journal.postgres", "journal._postgres")),
     **dict.fromkeys(("typer", "click", "rich"), ("cli",)),
+    **dict.fromkeys(("jinja2", "markupsafe"), ("report",)),
     "pytest": ("testing",),
 }
 # These files belong to one store without being named for it.
@@ -91,7 +92,7 @@ CHEAP = {
     "annotated_types",
     "typing_inspection",
 }
-COSTLY = (*AWS_CLIENTS, "psycopg", "psycopg_pool", "typer", "click", "rich", "pygments")
+COSTLY = (*AWS_CLIENTS, "psycopg", "psycopg_pool", "typer", "click", "rich", "pygments", "jinja2", "greenlet")
 
 
 class Import(NamedTuple):
@@ -237,7 +238,7 @@ print(json.dumps({"loaded": sorted(loaded), "asked": Hidden.asked}))
 
 
 def test_the_package_imports_without_clients_and_terminal_libraries() -> None:
-    # structlog looks for rich when it is imported and does without; nothing of ours may ask for one.
+    # structlog looks for rich and greenlet when it is imported and does without; nothing of ours may ask.
     done = subprocess.run(
         [sys.executable, "-I", "-c", IMPORT_ALONE, json.dumps(COSTLY)],
         capture_output=True,
