@@ -126,16 +126,7 @@ class PostgresServer:
 
     def give_back(self, schema: str) -> None:
         """Empties a schema for another test: making a new one takes ten times as long."""
-        found = self.query(
-            "SELECT relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
-            " WHERE nspname = %s AND relkind = 'r' AND relname NOT IN ('schema_version', 'blob_parts')",
-            schema,
-        )
-        if found:
-            tables = [
-                sql.SQL("DELETE FROM {}").format(sql.Identifier(schema, str(name))) for (name,) in found
-            ]
-            self._own_connection().execute(sql.SQL(";").join(tables))
+        if _empty(self._own_connection(), schema):
             self._clean.append(schema)
 
     def connections(self) -> int:
@@ -152,6 +143,24 @@ class PostgresServer:
         return subprocess.run(
             [self._bin / program, *args], capture_output=True, check=False, cwd=self.folder, **_user()
         )
+
+
+def emptied(url: str, schema: str) -> None:
+    """Empties a schema of the server at a URL, if it is there."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        _empty(connection, schema)
+
+
+def _empty(connection: psycopg.Connection, schema: str) -> bool:
+    found = connection.execute(
+        "SELECT relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
+        " WHERE nspname = %s AND relkind = 'r' AND relname NOT IN ('schema_version', 'blob_parts')",
+        (schema,),
+    ).fetchall()
+    if found:
+        tables = [sql.SQL("DELETE FROM {}").format(sql.Identifier(schema, str(name))) for (name,) in found]
+        connection.execute(sql.SQL(";").join(tables))
+    return bool(found)
 
 
 def _user() -> dict[str, object]:
