@@ -428,4 +428,18 @@ FAULTS = (
         "if False:",
         scenario="take, branches",
     ),
+    Fault(
+        "last-look-for-one-event-of-several",
+        "engine/suspension.py",
+        "for name in sorted(self._awaited):",
+        "for name in sorted(self._awaited)[:1]:",
+        scenario="suspend, branches",
+    ),
+    Fault(
+        "what-runs-is-not-waited-for",
+        "engine/suspension.py",
+        "if drive.tasks.keys() != self._waits.keys() or",
+        "if not self._waits or",
+        scenario="suspend, steps beside",
+    ),
 )

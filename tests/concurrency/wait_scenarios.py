@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from durable_core import Context, workflow
 from durable_core.codec import freeze
 from durable_core.engine.asking import ask
 from durable_core.envelope import seal
 from durable_core.errors import DeadlineReached, Fenced, JournalUnavailable, RunBusy, RunEnded
-from durable_core.records import COMPLETED, RUNNING, Event
+from durable_core.records import COMMITTED, COMPLETED, RUNNING, Event, StepRecord
 from durable_core.workflow import Workflow
 from tests.concurrency.actors import drives
 from tests.concurrency.processes import Process
 from tests.concurrency.promises import RUN, Violation
-from tests.concurrency.scenarios import header_of, three
+from tests.concurrency.scenarios import header_of, s1, s2, three
 from tests.concurrency.simulation import Scenario, World
 
 HAND_OVER = timedelta(minutes=1)
@@ -45,7 +45,37 @@ async def waits_side_by_side(ctx: Context) -> list[Any]:
     return [*await ctx.parallel(ctx.branch(leg), ctx.branch(leg))]
 
 
+async def other_leg(ctx: Context) -> Any:
+    return await ctx.wait_for_event("come")
+
+
+@workflow
+async def waits_for_both(ctx: Context) -> list[Any]:
+    return [*await ctx.parallel(ctx.branch(leg), ctx.branch(other_leg))]
+
+
+async def steps_beside(ctx: Context) -> list[str]:
+    return [await ctx.step(s1), await ctx.step(s2)]
+
+
+@workflow
+async def waits_beside_steps(ctx: Context) -> list[Any]:
+    event, steps = await ctx.parallel(ctx.branch(leg), ctx.branch(steps_beside))
+    return [event, *steps]
+
+
 # ---- Who is there ----
+
+
+class Letter(NamedTuple):
+    """An event that somebody sends; once a step is committed, if one is named."""
+
+    event_id: str
+    name: str = "go"
+    after: str = ""
+
+
+E1, E2 = Letter("e1"), Letter("e2")
 
 
 def suspending(process: Process, wf: Workflow[..., Any]) -> Coroutine[Any, Any, Any]:
@@ -55,7 +85,7 @@ def suspending(process: Process, wf: Workflow[..., Any]) -> Coroutine[Any, Any, 
 def waiting(
     wf: Workflow[..., Any],
     names: str,
-    *events: str,
+    *letters: Letter,
     created: bool = True,
     stored: tuple[str, ...] = (),
     queued: int | None = None,
@@ -76,8 +106,8 @@ def waiting(
                 world.process(name, lambda process: drives(process, partial(suspending, process, wf)))
             else:
                 world.process(name, lambda process: handles(process, wf))
-        for number, event_id in enumerate(events):
-            world.process(f"S{number}", lambda process, event_id=event_id: sends(process, event_id))
+        for number, letter in enumerate(letters):
+            world.process(f"S{number}", lambda process, letter=letter: sends(process, letter))
 
     return prepare
 
@@ -88,18 +118,25 @@ def event_of(event_id: str, seq: int) -> Event:
     return Event(RUN, "go", seq, event_id, 1, sealed.data, None, sealed.codec, len(raw), sealed.output_hash)
 
 
-async def sends(process: Process, event_id: str) -> None:
+async def sends(process: Process, letter: Letter) -> None:
     """Sends an event, again until it knows that it is stored, and then a message."""
+    world, event_id = process.world, letter.event_id
     process.role = process.name  # nobody else would keep this promise
+    if letter.after:
+        await world.when("when wanted", lambda: is_committed(world.journal.records.get((RUN, letter.after))))
     while True:
         try:
-            await process.executor.signal(RUN, "go", event_id, event_id=event_id, early=True)
+            await process.executor.signal(RUN, letter.name, event_id, event_id=event_id, early=True)
         except JournalUnavailable:
             continue
         except RunEnded:
             raise Violation(f"the run has ended without {event_id}") from None
-        process.world.messages += 1
+        world.messages += 1
         return
+
+
+def is_committed(record: StepRecord | None) -> bool:
+    return record is not None and record.status == COMMITTED
 
 
 async def handles(process: Process, wf: Workflow[..., Any]) -> None:
@@ -145,7 +182,7 @@ async def knocks(process: Process) -> None:
 WAIT_SCENARIOS = (
     Scenario(
         name="suspend, signal",
-        prepare=waiting(waits, "AB", "e1"),
+        prepare=waiting(waits, "AB", E1),
         steps=("event.go",),
         events=("e1",),
         budgets=(
@@ -160,14 +197,14 @@ WAIT_SCENARIOS = (
     ),
     Scenario(
         name="RunBusy",
-        prepare=waiting(waits, "AB", "e1", queued=1),
+        prepare=waiting(waits, "AB", E1, queued=1),
         steps=("event.go",),
         events=("e1",),
         budgets=({}, {"lost": 1}, {"renewal": 1}),
     ),
     Scenario(
         name="sent twice",
-        prepare=waiting(waits_twice, "A", "e1", "e1", "e2"),
+        prepare=waiting(waits_twice, "A", E1, E1, E2),
         steps=("event.go", "event.go#2"),
         events=("e1", "e2"),
         budgets=({}, {"late": 1}, {"lost": 1}),
@@ -181,9 +218,16 @@ WAIT_SCENARIOS = (
     ),
     Scenario(
         name="suspend, branches",
-        prepare=waiting(waits_side_by_side, "AB", "e1", "e2"),
-        steps=("leg/event.go", "leg#2/event.go"),
+        prepare=waiting(waits_for_both, "AB", E1, Letter("e2", "come", after="leg/event.go")),
+        steps=("leg/event.go", "other_leg/event.come"),
         events=("e1", "e2"),
+        budgets=({}, {"lost": 1}, {"crash": 1}, {"skew": 1}),
+    ),
+    Scenario(
+        name="suspend, steps beside",
+        prepare=waiting(waits_beside_steps, "AB", Letter("e1", after="steps_beside/s2")),
+        steps=("leg/event.go", "steps_beside/s1", "steps_beside/s2"),
+        events=("e1",),
         budgets=({}, {"lost": 1}, {"crash": 1}, {"skew": 1}),
     ),
     Scenario(
@@ -194,7 +238,7 @@ WAIT_SCENARIOS = (
     ),
     Scenario(
         name="early event",
-        prepare=waiting(waits, "AB", "e1", created=False),
+        prepare=waiting(waits, "AB", E1, created=False),
         steps=("event.go",),
         events=("e1",),
         budgets=({}, {"lost": 1, "late": 1}, {"crash": 1}),
