@@ -285,6 +285,22 @@ class Child(NamedTuple):
     refs: tuple[str, ...] = ()
 
 
+class Unreadable(NamedTuple):
+    """A record that isn't one that we wrote, as far as can be told.
+
+    Attributes:
+        kind: step, segment or event.
+        name: The step's id or the event's name.
+        place: Which of the segments or events it is; empty for steps.
+        why: One clause, for a person.
+    """
+
+    kind: str
+    name: str
+    place: str
+    why: str
+
+
 @dataclass(frozen=True, slots=True)
 class Reply(Generic[R]):
     """What a conditional write came to.

@@ -34,14 +34,16 @@ from durable_core.records import (
     STARTED,
     SUSPENDED,
     TOMBSTONE,
+    Event,
     RunHeader,
+    Segment,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from durable_core.journal.base import Claim, Departure, Lease
-    from durable_core.records import Child, Event, Seen, Segment, StepRecord
+    from durable_core.records import Child, Seen, StepRecord
 
 Changes = dict[str, Value | None]
 
@@ -223,6 +225,33 @@ def take(table: str, event: Event, outcome: StepRecord) -> tuple[Write, Write]:
     place = key(event.run_id, event_key(event.name, event.seq))
     taken = update(table, place, {"taken_by": outcome.attempt_id}, present("pk") & absent("taken_by"))
     return taken, commit(table, outcome)
+
+
+# ---- Imports ----
+
+
+def restore(table: str, record: StepRecord | Segment | Event, base_fence: int) -> Write:
+    """A record of an imported run; what an earlier life of the id left gives way.
+
+    I   PRUNING, fence 3, base 2 ── restore s1 [none, or fence ≤ 2] ─▶ applied ── (paused) ── restore s2
+    P                                  acquire 4, PRUNING ── deletes s1 ── bury
+
+    The late s2 lies under the tombstone, fence 4, where it counts as absent.
+    """
+    if isinstance(record, Segment):
+        item = segment_item(record)
+    else:
+        item = event_item(record) if isinstance(record, Event) else step_item(record)
+    return put(table, item, absent("pk") | at_most("fence", base_fence))
+
+
+def restore_header(table: str, header: RunHeader, lease: Lease) -> Write:
+    """The header that the run really has, by whoever still holds the import.
+
+    I   create: PRUNING, fence 3 ── (paused past its lease) ── restore_header [fence 3] ─▶ refused
+    P                                  acquire 4, PRUNING
+    """
+    return put(table, header_item(header), _mine(lease))
 
 
 # ---- Pruning ----

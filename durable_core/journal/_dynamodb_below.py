@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from durable_core.errors import JournalUnavailable
 from durable_core.journal import _conditions as conditions
 from durable_core.journal import _dynamodb_listing as listing
+from durable_core.journal._dynamodb_carrying import DynamoCarrying
 from durable_core.journal._dynamodb_keys import (
     EVENTS,
     HEADER,
@@ -19,7 +20,7 @@ from durable_core.journal._dynamodb_keys import (
 from durable_core.journal._dynamodb_requests import Request, begins, between, equals, query
 from durable_core.journal._dynamodb_table import Table, together
 from durable_core.journal._items import CHILD_ATTRIBUTES, child_of, event_of, header_of, segment_of, step_of
-from durable_core.journal.base import Journal, Lease, SegmentReader
+from durable_core.journal.base import Lease, SegmentReader
 from durable_core.records import TOMBSTONE, Child, Event, Reply, RunHeader, Segment, StepRecord
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _DELETED_AT_ONCE: Final = 16
 _MOST_TRIES: Final = 20
 
 
-class DynamoBelow(Journal):
+class DynamoBelow(DynamoCarrying):
     """What the journal does with all that lies under a header besides steps.
 
     Attributes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from durable_core.journal._memory_carrying import MemoryCarrying
 from durable_core.journal._memory_rows import MemoryRows, is_mine, life, pages
-from durable_core.journal.base import Journal, Lease, SegmentReader
+from durable_core.journal.base import Lease, SegmentReader
 from durable_core.records import (
     ACTIVE,
     TOMBSTONE,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
 
-class MemoryBelow(MemoryRows, Journal):
+class MemoryBelow(MemoryCarrying):
     """The verbs on segments, events and tombstones."""
 
     # ---- Segments ----

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.journal import _postgres_below as below
 from durable_core.journal._postgres_blocking import BlockingConnection
+from durable_core.journal._postgres_carrying import PostgresCarrying
 from durable_core.journal._postgres_headers import HEADER
 from durable_core.journal._postgres_rows import header_of
 from durable_core.journal._postgres_steps import RECORD
-from durable_core.journal.base import Journal, Lease, SegmentReader
+from durable_core.journal.base import Lease, SegmentReader
 from durable_core.records import TOMBSTONE, Child, Event, Reply, RunHeader, Segment, StepRecord
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ PURGED_AT_ONCE: Final = 200
 DELETED_AT_ONCE: Final = {"step": 200, "event": 200, "segment": SEGMENT_ROWS}
 
 
-class PostgresLogs(Journal):
+class PostgresLogs(PostgresCarrying):
     """What the journal does with all that lies under a header besides steps.
 
     Attributes:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.journal import _sqlite_below as below
+from durable_core.journal._sqlite_carrying import SqliteCarrying
 from durable_core.journal._sqlite_reader import SqliteReader
-from durable_core.journal.base import Journal, Lease, SegmentReader
 from durable_core.records import Child, Event, Reply, RunHeader, Segment, StepRecord
 
 if TYPE_CHECKING:
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from durable_core.clock import Clock
-
-T = TypeVar("T")
+    from durable_core.journal.base import Lease, SegmentReader
 
 PAGE_ROWS: Final = 2000
 SEGMENT_ROWS: Final = 16  # up to 350 KB each
@@ -26,7 +25,7 @@ PURGED_AT_ONCE: Final = 200
 DELETED_AT_ONCE: Final = {"step": 200, "event": 200, "segment": SEGMENT_ROWS}
 
 
-class SqliteLogs(Journal):
+class SqliteLogs(SqliteCarrying):
     """What the journal does with all that lies under a header besides steps.
 
     Attributes:
@@ -36,26 +35,6 @@ class SqliteLogs(Journal):
     path: Path
     clock: Clock
     busy_limit_s: float
-
-    def write(
-        self, verb: Callable[..., Any], args: tuple[Any, ...], *, full: bool, alone: bool
-    ) -> Coroutine[Any, Any, Any]:
-        """Makes a write: `verb(cursor, *args)`; `alone` only if that is one statement."""
-        raise NotImplementedError
-
-    async def write_checked(
-        self, verb: Callable[..., Reply[T]], *args: Any, alone: bool | None = None
-    ) -> Reply[T]:
-        """Makes a synced write, after a look whether the file still is the one that was opened.
-
-        Raises:
-            JournalUnavailable: It isn't.
-        """
-        raise NotImplementedError
-
-    async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        """Asks the reading connection."""
-        raise NotImplementedError
 
     # ---- Segments ----
 

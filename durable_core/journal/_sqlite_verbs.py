@@ -315,14 +315,14 @@ def list_runs(wanted: RunFilter) -> tuple[str, tuple[object, ...]]:
 
 # ---- Steps ----
 
-_MINE = "EXISTS (SELECT 1 FROM runs WHERE run_id = ? AND owner = ? AND fence = ?)"
+MINE: Final = "EXISTS (SELECT 1 FROM runs WHERE run_id = ? AND owner = ? AND fence = ?)"
 _BEGIN_NEW = (
-    f"INSERT INTO checkpoints ({columns(STEP_COLUMNS)}) SELECT {marks(STEP_COLUMNS)} WHERE {_MINE}"
+    f"INSERT INTO checkpoints ({columns(STEP_COLUMNS)}) SELECT {marks(STEP_COLUMNS)} WHERE {MINE}"
     " ON CONFLICT DO NOTHING"
 )
 _BEGIN_ANEW = (
     f"UPDATE checkpoints SET ({columns(STEP_COLUMNS[2:])}) = ({marks(STEP_COLUMNS[2:])})"
-    f" WHERE run_id = ? AND step_id = ? AND status = ? AND attempt_id = ? AND {_MINE}"
+    f" WHERE run_id = ? AND step_id = ? AND status = ? AND attempt_id = ? AND {MINE}"
 )
 _COMMIT = (
     "UPDATE checkpoints SET status = ?, output_hash = ?, output_data = ?, output_ref = ?, codec = ?,"

@@ -58,6 +58,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from durable_core.journal.carrying import Carrying
 from durable_core.records import ACTIVE, RUNNING, Child, Event, Reply, RunHeader, Seen, Segment, StepRecord
 from durable_core.run_filter import RunFilter as RunFilter  # noqa: TC001 - for who implements this contract
 
@@ -148,7 +149,7 @@ class SegmentReader(ABC):
         """Gives the connection back."""
 
 
-class Journal(ABC):
+class Journal(Carrying):
     """A store of runs and steps.
 
     Attributes:

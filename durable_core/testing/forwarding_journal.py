@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from typing_extensions import override
 
 from durable_core.journal.base import Claim, Departure, Journal, Lease, Renewer, RunFilter, SegmentReader
-from durable_core.records import ACTIVE, Child, Event, Reply, RunHeader, Seen, Segment, StepRecord
+from durable_core.records import ACTIVE, Child, Event, Reply, RunHeader, Seen, Segment, StepRecord, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+
+    from durable_core.journal.carrying import Kind, Record
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -153,6 +155,21 @@ class ForwardingJournal(Journal):
     async def events(self, run_id: str, name: str | None = None) -> AsyncIterator[list[Event]]:
         for page in await self.ask(_all_of(self.inner.events), run_id, name):
             yield page
+
+    # ---- Whole runs ----
+
+    @override
+    async def as_stored(self, run_id: str, kind: Kind) -> AsyncIterator[list[Record | Unreadable]]:
+        for page in await self.ask(_all_of(self.inner.as_stored), run_id, kind):
+            yield page
+
+    @override
+    async def restore(self, records: Sequence[Record], lease: Lease) -> Reply[Record]:
+        return await self.ask(self.inner.restore, records, lease)
+
+    @override
+    async def restore_header(self, header: RunHeader, lease: Lease) -> Reply[RunHeader]:
+        return await self.ask(self.inner.restore_header, header, lease)
 
     # ---- Pruning ----
 

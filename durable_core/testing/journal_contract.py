@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
+from durable_core.testing.journal_carrying import CarryingContract
 from durable_core.testing.journal_events import EventContract
 from durable_core.testing.journal_headers import HeaderContract
 from durable_core.testing.journal_listing import ListingContract
@@ -61,6 +62,7 @@ class JournalContract(
     EventContract,
     PruningContract,
     TombstoneContract,
+    CarryingContract,
     RaceContract,
 ):
     """What every journal holds to.

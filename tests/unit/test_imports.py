@@ -25,6 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("outcomes", "item_table", "map_reference", "map_result", "manifest_lines", "rate", "run_filter"),
     (
         "journal.base",
+        "journal.carrying",
         "blobs.base",
         "journal.schema",
         "checkpoints.base",
@@ -80,7 +81,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
 # These files belong to one store without being named for it.
 FAMILIES = {"items": "dynamodb", "conditions": "dynamodb"}
 # These belong to none.
-STORELESS = ("base", "schema", "checkpoint", "replaying", "spilled")
+STORELESS = ("base", "carrying", "schema", "checkpoint", "replaying", "spilled")
 
 CHEAP = {
     "durable_core",

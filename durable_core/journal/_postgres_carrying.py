@@ -1,0 +1,112 @@
+"""A run's records as they are, and back again, in the PostgreSQL journal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from durable_core.journal._postgres_headers import HEADER
+from durable_core.journal._postgres_rows import RUN, RUN_COLUMNS, columns, header_of, marks, named_marks
+from durable_core.journal.base import Journal, Lease
+from durable_core.journal.carrying import KEYS, KINDS, Kind, Record, kind_of, read_row
+from durable_core.records import Reply, RunHeader, Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from durable_core.journal._postgres_pool import Pool, Session
+
+_ROWS: Final[dict[Kind, int]] = {"step": 2000, "segment": 16, "event": 2000}  # a segment has up to 350 KB
+RESTORED_AT_ONCE: Final[dict[Kind, int]] = {"step": 200, "segment": 16, "event": 200}
+_TABLES: Final[dict[Kind, str]] = {"step": "checkpoints", "segment": "segments", "event": "events"}
+
+_READ: Final = {
+    kind: f"SELECT {columns(KINDS[kind]._fields)} FROM durable.{table} WHERE run_id = %s"
+    for kind, table in _TABLES.items()
+}
+# A record of an imported run, by whoever still holds the import; what an earlier life left gives way. The
+# header is read FOR SHARE, once for the records of one transaction: who prunes the import waits for them.
+#
+#   I   PRUNING, fence 3, base 2 ── restore s1 [none, or fence ≤ 2] ─▶ applied
+#   P   acquire 4, PRUNING       ── I: restore s2 ─▶ refused: the header isn't I's any more
+_HELD: Final = "SELECT 1 FROM durable.runs WHERE run_id = %s AND owner = %s AND fence = %s FOR SHARE"
+_RESTORE: Final = {
+    kind: (
+        f"INSERT INTO durable.{table} AS old ({columns(KINDS[kind]._fields)})"
+        f" VALUES ({marks(KINDS[kind]._fields)}) ON CONFLICT (run_id, {columns(KEYS[kind])})"
+        f" DO UPDATE SET ({columns(KINDS[kind]._fields)})"
+        f" = ROW ({', '.join(f'EXCLUDED.{name}' for name in KINDS[kind]._fields)}) WHERE old.fence <= %s"
+    )
+    for kind, table in _TABLES.items()
+}
+_THE: Final = {
+    kind: f"{_READ[kind]} AND {' AND '.join(f'{name} = %s' for name in KEYS[kind])}" for kind in _TABLES
+}
+_RESTORE_HEADER: Final = (
+    f"UPDATE durable.runs SET ({RUN}) = ROW ({named_marks(RUN_COLUMNS)})"
+    f" WHERE run_id = %(run_id)s AND owner = %(holder)s AND fence = %(held)s RETURNING {RUN}"
+)
+
+
+class PostgresCarrying(Journal):
+    """The verbs on whole runs.
+
+    Attributes:
+        pool: As given to `PostgresJournal`.
+    """
+
+    pool: Pool
+
+    async def as_stored(self, run_id: str, kind: Kind) -> AsyncIterator[list[Record | Unreadable]]:
+        """One SELECT a page, along the primary key."""
+        order, after = columns(KEYS[kind]), ", ".join("%s" for _ in KEYS[kind])
+        key_at = [KINDS[kind]._fields.index(name) for name in KEYS[kind]]
+        last: tuple[object, ...] = ()
+        while True:
+            beyond = f" AND ({order}) > ({after})" if last else ""
+            query = f"{_READ[kind]}{beyond} ORDER BY {order} LIMIT %s"
+            rows = (await self.pool.run(query, (run_id, *last, _ROWS[kind]))).rows
+            if rows:
+                yield [read_row(kind, row) for row in rows]
+            if len(rows) < _ROWS[kind]:
+                return
+            last = tuple(rows[-1][at] for at in key_at)
+
+    async def restore(self, records: Sequence[Record], lease: Lease) -> Reply[Record]:
+        """A transaction for each portion."""
+        at_once = RESTORED_AT_ONCE[kind_of(records[0])] if records else 1
+        for start in range(0, len(records), at_once):
+            async with self.pool.transaction() as session:
+                reply = await _restored(session, records[start : start + at_once], lease)
+            if not reply.ok:
+                return reply
+        return Reply(True)
+
+    async def restore_header(self, header: RunHeader, lease: Lease) -> Reply[RunHeader]:
+        """One UPDATE.
+
+        I   create: PRUNING, fence 3 ── (paused past its lease) ── restore_header [fence 3] ─▶ refused
+        P                                  acquire 4, PRUNING
+        """
+        values: dict[str, Any] = {name: getattr(header, name) for name in RUN_COLUMNS}
+        values |= {"holder": lease.owner, "held": lease.fence}
+        answer = await self.pool.run(_RESTORE_HEADER, values)
+        if answer.rows:
+            return Reply(True, header_of(answer.rows[0]))
+        found = (await self.pool.run(HEADER, {"run_id": header.run_id})).rows
+        return Reply(False, header_of(found[0]) if found else None)
+
+
+async def _restored(session: Session, records: Sequence[Record], lease: Lease) -> Reply[Record]:
+    """Some records of one kind, up to the first that can't be put."""
+    is_mine = bool((await session.run(_HELD, (lease.run_id, lease.owner, lease.fence))).rows)
+    for record in records:
+        kind = kind_of(record)
+        values = (*record, lease.base_fence)
+        if is_mine and (await session.run(_RESTORE[kind], values)).changed == 1:
+            continue
+        key = (record.run_id, *(getattr(record, name) for name in KEYS[kind]))
+        found = (await session.run(_THE[kind], key)).rows
+        stood = KINDS[kind]._make(found[0]) if found else None
+        if stood != record:
+            return Reply(False, stood)
+    return Reply(True)

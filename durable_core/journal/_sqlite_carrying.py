@@ -1,0 +1,163 @@
+"""A run's records as they are, and back again, in the SQLite journal."""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from durable_core.journal._sqlite_verbs import (
+    MINE,
+    RUN_COLUMNS,
+    STEP_COLUMNS,
+    columns,
+    marks,
+    select_header,
+)
+from durable_core.journal.base import Journal, Lease
+from durable_core.journal.carrying import KEYS, KINDS, Kind, Record, kind_of, read_row
+from durable_core.records import Event, Reply, RunHeader, Segment, Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+
+T = TypeVar("T")
+
+_ROWS: Final[dict[Kind, int]] = {"step": 2000, "segment": 16, "event": 2000}  # a segment has up to 350 KB
+RESTORED_AT_ONCE: Final[dict[Kind, int]] = {"step": 200, "segment": 16, "event": 200}
+_TABLES: Final[dict[Kind, str]] = {"step": "checkpoints", "segment": "segments", "event": "events"}
+_COLUMNS: Final = {"step": STEP_COLUMNS, "segment": Segment._fields, "event": Event._fields}
+
+# The texts below are put together from the names above and from constants; every value is bound.
+
+_READ: Final = {
+    kind: f"SELECT {columns(_COLUMNS[kind])} FROM {table} WHERE run_id = ?" for kind, table in _TABLES.items()
+}
+# A record of an imported run, by whoever still holds the import; what an earlier life left gives way.
+#
+#   I   PRUNING, fence 3, base 2 ── restore s1 [none, or fence ≤ 2] ─▶ applied
+#   P   acquire 4, PRUNING       ── I: restore s2 ─▶ refused: the header isn't I's any more
+_RESTORE: Final = {
+    kind: (
+        f"INSERT INTO {table} ({columns(_COLUMNS[kind])}) SELECT {marks(_COLUMNS[kind])} WHERE {MINE}"
+        f" ON CONFLICT (run_id, {columns(KEYS[kind])}) DO UPDATE SET"
+        f" {', '.join(f'{name} = excluded.{name}' for name in _COLUMNS[kind][1:])}"
+        f" WHERE {table}.fence <= ?"
+    )
+    for kind, table in _TABLES.items()
+}
+_THE: Final = {
+    kind: f"{_READ[kind]} AND {' AND '.join(f'{name} = ?' for name in KEYS[kind])}" for kind in _TABLES
+}
+_RESTORE_HEADER: Final = (
+    f"UPDATE runs SET {', '.join(f'{name} = ?' for name in RUN_COLUMNS)}"
+    " WHERE run_id = ? AND owner = ? AND fence = ?"
+)
+
+
+class SqliteCarrying(Journal):
+    """The verbs on whole runs."""
+
+    def write(
+        self, verb: Callable[..., Any], args: tuple[Any, ...], *, full: bool, alone: bool
+    ) -> Coroutine[Any, Any, Any]:
+        """Makes a write: `verb(cursor, *args)`; `alone` only if that is one statement."""
+        raise NotImplementedError
+
+    async def write_checked(
+        self, verb: Callable[..., Reply[T]], *args: Any, alone: bool | None = None
+    ) -> Reply[T]:
+        """Makes a synced write, after a look whether the file still is the one that was opened.
+
+        Raises:
+            JournalUnavailable: It isn't.
+        """
+        raise NotImplementedError
+
+    async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        """Asks the reading connection."""
+        raise NotImplementedError
+
+    async def as_stored(self, run_id: str, kind: Kind) -> AsyncIterator[list[Record | Unreadable]]:
+        """One SELECT a page, along the primary key."""
+        key_at = [_COLUMNS[kind].index(name) for name in KEYS[kind]]
+        last: tuple[object, ...] | None = None
+        while True:
+            rows = await self.read(partial(_page, run_id=run_id, kind=kind, last=last))
+            if rows:
+                yield [read_row(kind, row) for row in rows]
+            if len(rows) < _ROWS[kind]:
+                return
+            last = tuple(rows[-1][at] for at in key_at)
+
+    async def restore(self, records: Sequence[Record], lease: Lease) -> Reply[Record]:
+        """A transaction for each portion, which the header's write makes durable."""
+        at_once = RESTORED_AT_ONCE[kind_of(records[0])] if records else 1
+        for start in range(0, len(records), at_once):
+            args = (records[start : start + at_once], lease)
+            reply: Reply[Record] = await self.write(restore, args, full=False, alone=False)
+            if not reply.ok:
+                return reply
+        return Reply(True)
+
+    async def restore_header(self, header: RunHeader, lease: Lease) -> Reply[RunHeader]:
+        """One UPDATE, synced."""
+        return await self.write_checked(restore_header, header, lease)
+
+
+def restore(cursor: sqlite3.Cursor, records: Sequence[Record], lease: Lease) -> Reply[Record]:
+    """Some records of one kind, up to the first that can't be put."""
+    mine = (lease.run_id, lease.owner, lease.fence)
+    for record in records:
+        kind = kind_of(record)
+        if cursor.execute(_RESTORE[kind], (*record, *mine, lease.base_fence)).rowcount == 1:
+            continue
+        key = (record.run_id, *(getattr(record, name) for name in KEYS[kind]))
+        row = cursor.execute(_THE[kind], key).fetchone()
+        stood = KINDS[kind]._make(row) if row else None
+        if stood != record:
+            return Reply(False, stood)
+    return Reply(True)
+
+
+def restore_header(cursor: sqlite3.Cursor, header: RunHeader, lease: Lease) -> Reply[RunHeader]:
+    """The header that the run really has, by whoever still holds the import.
+
+    I   create: PRUNING, fence 3 ── (paused past its lease) ── restore_header [fence 3] ─▶ refused
+    P                                  acquire 4, PRUNING
+    """
+    row = tuple(getattr(header, name) for name in RUN_COLUMNS)
+    applied = cursor.execute(_RESTORE_HEADER, (*row, header.run_id, lease.owner, lease.fence)).rowcount == 1
+    return Reply(applied, header if applied else select_header(cursor, header.run_id))
+
+
+# ---- Reading what may be damaged ----
+
+
+def _page(
+    reader: sqlite3.Connection, *, run_id: str, kind: Kind, last: tuple[object, ...] | None
+) -> list[tuple[Any, ...]]:
+    order = columns(KEYS[kind])
+    query, values = _READ[kind], [run_id]
+    if last is not None:
+        after, key = _as_bound(last)
+        query, values = f"{query} AND ({order}) > ({after})", [run_id, *key]
+    query = f"{query} ORDER BY {order} LIMIT {_ROWS[kind]}"
+    try:
+        return reader.execute(query, values).fetchall()
+    except sqlite3.OperationalError as error:
+        if "decode" not in str(error):
+            raise
+    # One text isn't UTF-8: it is read all the same, or it would hide the others.
+    reader.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
+    try:
+        return reader.execute(query, values).fetchall()
+    finally:
+        reader.text_factory = str
+
+
+def _as_bound(key: tuple[object, ...]) -> tuple[str, list[Any]]:
+    """Placeholders and values that compare as the columns do, whatever is in them."""
+    texts = {True: "CAST(? AS TEXT)", False: "?"}
+    bound = [part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part for part in key]
+    return ", ".join(texts[isinstance(part, str)] for part in key), bound
