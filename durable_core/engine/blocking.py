@@ -8,9 +8,11 @@ from durable_core.engine.calls import run_here
 
 if TYPE_CHECKING:
     import builtins
+    from collections.abc import Sequence
 
     from durable_core.engine.chunk_result import ChunkResult
     from durable_core.engine.executor import DurableWorkflowExecutor
+    from durable_core.engine.findings import VerifyReport
     from durable_core.engine.forks import ForkPlan
     from durable_core.engine.results import RunResult, RunView, StepView
     from durable_core.engine.retention import PruneReport
@@ -88,3 +90,7 @@ class BlockingExecutor:
     def close(self) -> None:
         """Gives connections and threads back."""
         run_here(self._executor.close(), "close")
+
+    def verify(self, run_ids: str | Sequence[str] | None = None, **options: Any) -> VerifyReport:
+        """Looks for damage."""
+        return run_here(self._executor.verify(run_ids, **options), "verify")

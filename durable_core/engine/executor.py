@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, get_args, 
 from durable_core.clock import Clock, SystemClock
 from durable_core.engine import admission, calls, looking
 from durable_core.engine.blocking import BlockingExecutor
+from durable_core.engine.carrying import Carrying
 from durable_core.engine.chunk_work import work_chunk
 from durable_core.engine.dispatch import tell_drive
 from durable_core.engine.housekeeping import Housekeeping
@@ -42,7 +43,7 @@ DEFAULT_RUN_CRASH_LIMIT: Final = 5
 DEFAULT_GRACE_S: Final = 10.0
 
 
-class DurableWorkflowExecutor(Repairing, Housekeeping):
+class DurableWorkflowExecutor(Repairing, Housekeeping, Carrying):
     """Runs workflows and resumes them from their last committed step.
 
     Args:

@@ -51,4 +51,9 @@ class MemoryCarrying(MemoryRows, Journal):
             return self.put_header(header) if is_mine(old, lease) else Reply(False, old)
 
     def _table(self, kind: Kind) -> dict[Any, Any]:
-        return {"step": self.records, "segment": self.logs, "event": self.letters}[kind]
+        tables: dict[Kind, dict[Any, Any]] = {
+            "step": self.records,
+            "segment": self.logs,
+            "event": self.letters,
+        }
+        return tables[kind]

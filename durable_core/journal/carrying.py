@@ -94,7 +94,7 @@ def kind_of(record: Record) -> Kind:
 
 def unreadable(kind: Kind, record: Record, why: str) -> Unreadable:
     """What tells of a record that can't be one of ours."""
-    return Unreadable(kind, *(str(getattr(record, name)) for name in KEYS[kind][:1]), place_of(record), why)
+    return Unreadable(kind, str(getattr(record, KEYS[kind][0])), place_of(record), why)
 
 
 def place_of(record: Record) -> str:

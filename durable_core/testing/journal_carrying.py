@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 
 from durable_core.journal.carrying import KINDS, Kind, Record
-from durable_core.records import COMPLETED, PRUNING, RunHeader
+from durable_core.records import COMPLETED, PRUNING, Event, RunHeader
 from durable_core.testing import journal_segments
 from durable_core.testing.samples import (
     AT,
@@ -30,6 +30,7 @@ from durable_core.testing.samples import (
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Sequence
 
     from durable_core.journal.base import Journal, Lease
 
@@ -118,7 +119,7 @@ class CarryingContract:
                 reply = await journal.restore([full], lease)
                 assert (reply.ok, reply.row) == (True, None)
             assert await stored(rival, of) == [full]
-            other = full._replace(attempt_id="x") if of != "event" else OTHERS["event"]
+            other = OTHERS[of] if isinstance(full, Event) else full._replace(attempt_id="x")
             reply = await journal.restore([other], lease)
             assert (reply.ok, reply.row) == (False, full)
             assert await stored(rival, of) == [full]
@@ -215,7 +216,6 @@ async def importing(
     return lease_of((await journal.create(made, lease_ms)).row)
 
 
-async def stored(journal: Journal, kind: Kind, run_id: str = RUN) -> list[object]:
+async def stored(journal: Journal, kind: Kind, run_id: str = RUN) -> Sequence[object]:
     """All that a run has of a kind."""
-    found: list[object] = list(await gathered(journal.as_stored(run_id, kind)))
-    return found
+    return await gathered(journal.as_stored(run_id, kind))

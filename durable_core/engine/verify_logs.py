@@ -1,0 +1,224 @@
+"""Whether the segments of a run's maps are whole, in order, and hold what their maps committed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from durable_core.engine.verify_values import StoredValue
+from durable_core.errors import CorruptRecord
+from durable_core.item_table import ItemTable, Place
+from durable_core.outcomes import BLOB, Outcome, lines_of, outcomes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from durable_core.engine.findings import Findings
+    from durable_core.engine.root_hash import RootHash
+    from durable_core.engine.verify_header import Life
+    from durable_core.engine.verify_steps import MapFacts
+    from durable_core.engine.verify_values import ValueCheck
+    from durable_core.map_reference import MapReference
+    from durable_core.records import Segment
+
+_MOST_ITEMS: Final = 100_000_000  # of a map that can be looked through here
+
+
+class _Log(NamedTuple):
+    """Which log is being read."""
+
+    step_id: str
+    chunk: int
+
+
+class LogCheck:
+    """Takes in the segments of one run, in the order of their keys.
+
+    Args:
+        life: Of the run.
+        maps: What the records of its maps say.
+        findings: Where damage goes.
+        values: Checks large outputs.
+        root: Takes in the outcomes of maps that haven't committed.
+    """
+
+    def __init__(
+        self,
+        life: Life,
+        maps: dict[str, MapFacts],
+        findings: Findings,
+        values: ValueCheck,
+        root: RootHash | None,
+    ) -> None:
+        self._life = life
+        self._maps = maps
+        self._findings = findings
+        self._values = values
+        self._root = root
+        self._log: _Log | None = None
+        self._next_seq = 0
+        self._fence = 0
+        self._items: _CommittedItems | None = None
+        self._seen: set[str] = set()
+
+    async def check(self, segment: Segment) -> None:
+        """Checks one segment."""
+        log = _Log(segment.step_id, segment.chunk)
+        if log != self._log:
+            self._end_log()
+            self._begin_log(log)
+        self._check_order(segment)
+        if segment.fence <= self._life.base_fence:
+            return
+        facts = self._maps.get(segment.step_id)
+        if facts is None:
+            self._damage("segment-without-map", segment, "its map has no record")
+            return
+        try:
+            if segment.items:
+                await self._check_outcomes(segment, facts)
+            elif segment.data is not None:
+                self._check_order_of_items(segment)
+        except CorruptRecord as error:
+            self._damage("segment-damaged", segment, error.message)
+
+    def finish(self) -> None:
+        """After the last one."""
+        self._end_log()
+        for step_id, facts in self._maps.items():
+            reference = facts.reference
+            if (
+                reference is not None
+                and step_id not in self._seen
+                and any(pin >= 0 for pin in reference.pins)
+            ):
+                self._findings.damage("segment-missing", step_id, "the map has committed, and has none")
+
+    # ---- One log ----
+
+    def _begin_log(self, log: _Log) -> None:
+        self._log, self._next_seq, self._fence, self._items = log, 0, 0, None
+        self._seen.add(log.step_id)
+        facts = self._maps.get(log.step_id)
+        reference = facts.reference if facts is not None else None
+        if reference is not None and reference.succeeded + reference.failed <= _MOST_ITEMS:
+            self._items = _CommittedItems(reference)
+
+    def _end_log(self) -> None:
+        if self._log is None or self._items is None:
+            return
+        pins = self._items.reference.pins
+        if self._log.chunk >= len(pins):
+            told: str | None = f"it has a chunk {self._log.chunk} that it hasn't committed"
+        elif self._next_seq <= pins[self._log.chunk]:
+            told = f"it committed segments up to {pins[self._log.chunk]}, and {self._next_seq} are there"
+        else:
+            told = self._items.contradiction()
+        if told is not None:
+            self._findings.damage("map-contradicts", self._log.step_id, told)
+
+    def _check_order(self, segment: Segment) -> None:
+        if segment.seq != self._next_seq:
+            told = f"there is none from {self._next_seq} to {segment.seq - 1}"
+            self._damage("segment-missing", segment, told)
+        if segment.fence < self._fence:
+            told = f"it has fence {segment.fence}, and one before it {self._fence}"
+            self._damage("segment-out-of-order", segment, told)
+        if self._life.fence is not None and segment.fence > self._life.fence:
+            told = f"it has fence {segment.fence}, and the run was never under one above {self._life.fence}"
+            self._damage("future-fence", segment, told)
+        self._next_seq, self._fence = segment.seq + 1, max(self._fence, segment.fence)
+
+    async def _check_outcomes(self, segment: Segment, facts: MapFacts) -> None:
+        outcomes, refs = outcomes_of(segment), []
+        for outcome in outcomes:
+            if outcome.kind == BLOB:
+                pointer = outcome.pointer()
+                refs.append(pointer.ref)
+                where = f"{segment.step_id}[{outcome.item_index}]"
+                await self._values.check(
+                    StoredValue(
+                        where, "output", pointer.codec, None, pointer.ref, pointer.size, pointer.output_hash
+                    )
+                )
+            if self._root is not None and facts.is_open:
+                self._root.outcome(segment.step_id, outcome)
+        if sorted(refs) != sorted(segment.blob_refs()):
+            self._damage("segment-damaged", segment, "its list of blobs isn't that of its outcomes")
+        good = sum(outcome.succeeded for outcome in outcomes)
+        if not (good <= segment.succeeded and len(outcomes) - good <= segment.failed):
+            self._damage("segment-damaged", segment, "it counts fewer items than it holds")
+        if self._items is not None:
+            self._items.take_in(segment, outcomes)
+
+    def _check_order_of_items(self, segment: Segment) -> None:
+        try:
+            places = [Place._make(json.loads(line)) for line in lines_of(segment)]
+        except (ValueError, TypeError, RecursionError) as error:
+            raise CorruptRecord(f"the order of the items can't be read: {error}") from error
+        if self._items is not None and self._items.is_of_order(segment.seq):
+            self._items.order += places
+
+    def _damage(self, kind: str, segment: Segment, message: str) -> None:
+        place = f"segment {segment.seq} of chunk {segment.chunk}"
+        self._findings.damage(kind, segment.step_id, f"{place}: {message}")
+
+
+class _CommittedItems:
+    """The items of a map that has committed, against what it committed.
+
+    Args:
+        reference: Of the map.
+
+    Attributes:
+        order: The places of its items, where their order isn't that of their indexes.
+    """
+
+    def __init__(self, reference: MapReference) -> None:
+        self.reference = reference
+        self.order: list[Place] = []
+        self._total = reference.succeeded + reference.failed
+        self._table = ItemTable()  # by index; or, where the order is another, by the order of the lines
+        self._first_line: dict[tuple[int, int], int] = {}
+
+    def is_of_order(self, seq: int) -> bool:
+        """Whether a segment holds a part of the order that the map committed."""
+        last = self.reference.pins[0]
+        return last - self.reference.order_segments < seq <= last
+
+    def take_in(self, segment: Segment, outcomes: list[Outcome]) -> None:
+        """What a segment holds, as far as it is of this map."""
+        reference = self.reference
+        if segment.chunk >= len(reference.pins) or not (
+            reference.first_seq <= segment.seq <= reference.pins[segment.chunk]
+            and segment.fence > reference.base_fence
+        ):
+            return
+        table, chunk, seq = self._table, segment.chunk, segment.seq
+        if reference.order_segments:
+            self._first_line[chunk, seq] = len(table)
+        for line, outcome in enumerate(outcomes):
+            if reference.order_segments:
+                table.note(len(table), outcome, Place(chunk, seq, line))
+            elif outcome.item_index < self._total:
+                table.note(outcome.item_index, outcome, Place(chunk, seq, line))
+
+    def contradiction(self) -> str | None:
+        """Why its segments don't hold what it committed; None if they do."""
+        reference, table = self.reference, self._table
+        rows = self._ordered_rows() if reference.order_segments else self._rows_by_index()
+        if rows is None or table.content_hash(rows) != reference.content_hash:
+            return "its segments don't hold what it committed"
+        good = sum(table.states[row] == 1 for row in rows)
+        if good != reference.succeeded or len(rows) != self._total:
+            return f"it counts {reference.succeeded} items that succeeded, and {good} did"
+        return None
+
+    def _rows_by_index(self) -> Sequence[int] | None:
+        return range(self._total) if len(self._table) == self._total else None
+
+    def _ordered_rows(self) -> Sequence[int] | None:
+        try:
+            return [self._first_line[chunk, seq] + line for chunk, seq, line in self.order]
+        except KeyError:
+            return None
