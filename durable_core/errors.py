@@ -57,6 +57,12 @@ class RunningLoop(UsageError):
     code = "RUNNING_LOOP"
 
 
+class InvalidEvent(UsageError):
+    """What a function was called with can't be understood: no request, or no batch of messages."""
+
+    code = "INVALID_EVENT"
+
+
 class WorkflowNotFound(UsageError):
     """No workflow of that name is known to this process."""
 
@@ -299,16 +305,8 @@ class NotSerializable(DurableError):
 
     code = "NOT_SERIALIZABLE"
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        path: str = "",
-        run_id: str | None = None,
-        step_id: str | None = None,
-        remedy: str | None = None,
-    ) -> None:
-        super().__init__(message, run_id=run_id, step_id=step_id, remedy=remedy)
+    def __init__(self, message: str, *, path: str = "", **named: str | None) -> None:
+        super().__init__(message, **named)
         self.path = path
 
 
@@ -367,16 +365,8 @@ class JournalUnavailable(DurableError):
     code = "JOURNAL_UNAVAILABLE"
     retryable = True
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        run_id: str | None = None,
-        step_id: str | None = None,
-        remedy: str | None = None,
-        waited_s: float = 0.0,
-    ) -> None:
-        super().__init__(message, run_id=run_id, step_id=step_id, remedy=remedy)
+    def __init__(self, message: str, *, waited_s: float = 0.0, **named: str | None) -> None:
+        super().__init__(message, **named)
         self.waited_s = waited_s
 
 

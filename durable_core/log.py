@@ -15,7 +15,7 @@ from durable_core.current import StepInfo, here
 from durable_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import MutableMapping, Sequence
 
     from structlog.typing import FilteringBoundLogger, Processor
 
@@ -25,11 +25,14 @@ LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 FORMATS: Final = ("console", "json")
 
 _chosen: dict[str, str] = {}
+_added: list[Processor] = []
 _installed: list[object] = []  # what `_install` gave structlog last: anything else there is the application's
 _writing = threading.Lock()  # steps may log in several threads
 
 
-def configure_logging(level: str | None = None, style: str | None = None) -> None:
+def configure_logging(
+    level: str | None = None, style: str | None = None, *, processors: Sequence[Processor] | None = None
+) -> None:
     """Configures structlog: lines to standard error, each with the run and step it belongs to.
 
     It holds for the whole process, also for what steps log through `structlog.get_logger()`. An executor does
@@ -40,6 +43,7 @@ def configure_logging(level: str | None = None, style: str | None = None) -> Non
             info.
         style: console or json; None: as chosen before, else `DURABLE_LOG_FORMAT`, else console on a terminal
             and json elsewhere.
+        processors: structlog's, that every line goes through as well; None: as chosen before, else none.
 
     Raises:
         UsageError: Another level or style.
@@ -49,8 +53,10 @@ def configure_logging(level: str | None = None, style: str | None = None) -> Non
         chosen["level"] = _one_of(level, LEVELS, "log level")
     if style is not None:
         chosen["style"] = _one_of(style, FORMATS, "log format")
-    _install(chosen)
+    _install(chosen, _added if processors is None else processors)
     _chosen.update(chosen)
+    if processors is not None:
+        _added[:] = processors
 
 
 def ensure_configured() -> None:
@@ -60,7 +66,7 @@ def ensure_configured() -> None:
         UsageError: `DURABLE_LOG_LEVEL` or `DURABLE_LOG_FORMAT` is wrong.
     """
     if not structlog.is_configured() or _is_ours():
-        _install(_chosen)
+        _install(_chosen, _added)
 
 
 def get_logger(name: str) -> FilteringBoundLogger:
@@ -106,8 +112,8 @@ def _logger_factory(*_: object) -> _ToStderr:
     return _ToStderr()
 
 
-def _install(chosen: dict[str, str]) -> None:
-    processors, level = _processors(chosen), _level(chosen)
+def _install(chosen: dict[str, str], added: Sequence[Processor]) -> None:
+    processors, level = _processors(chosen, added), _level(chosen)
     wrapper = structlog.make_filtering_bound_logger(level)
     structlog.configure(
         processors=processors,
@@ -128,7 +134,7 @@ def _is_ours() -> bool:
     )
 
 
-def _processors(chosen: dict[str, str]) -> list[Processor]:
+def _processors(chosen: dict[str, str], added: Sequence[Processor]) -> list[Processor]:
     style = chosen.get("style") or _one_of(
         os.environ.get(FORMAT_VARIABLE) or ("console" if _is_terminal() else "json"),
         FORMATS,
@@ -136,6 +142,7 @@ def _processors(chosen: dict[str, str]) -> list[Processor]:
     )
     shared: list[Processor] = [
         add_run_context,
+        *added,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]

@@ -70,8 +70,8 @@ class StepRecord(NamedTuple):
         output_size: Raw bytes.
         error: JSON of an `ErrorInfo`: of the outcome FAILED, or of the last attempt that raised.
         detail: JSON: `errors` (attempts of this budget that raised), `retry_at_ms`; `interrupted`,
-            `left_running` (the body was stopped from outside, or not even that); `unsure` (an owner of an
-            earlier attempt may still be in its body); `forked`, `skipped_by_hand`.
+            `overran`, `left_running` (the body was stopped from outside; late; not even that); `unsure` (an
+            owner of an earlier attempt may still be in its body); `forked`, `skipped_by_hand`.
         attempts: JSON list of the last 10 ended attempts: `attempt`, `fence`, `started_at`, `ended_at`,
             `error`.
     """
@@ -143,7 +143,7 @@ class RunHeader:
         due_at_ms: When a worker should next look at the run: the end of the lease while it is driven, else a
             wake time, or when it was released.
         wake_count: How often the run was woken.
-        crashes: Takeovers from dead owners that had finished nothing, in a row.
+        crashes: Owners in a row that finished nothing: they died, or came to their deadline.
         gone: JSON: the fences of owners that never released the run, each with whether its process is dead
             for certain; the last 50.
         counts: JSON: steps by status, written when the run ends or is released.

@@ -20,19 +20,21 @@ from durable_core.store import Store
 from durable_core.store_urls import DynamoUrl, MemoryUrl, PostgresUrl, no_name, parse_store_url
 
 if TYPE_CHECKING:
+    from durable_core.aws.transport import Transport
     from durable_core.clock import Clock
 
 _LONGEST_SUFFIX: Final = "-journal"  # of the files that SQLite and the blob store put beside it
 _UNUSABLE: Final = (errno.ENAMETOOLONG, errno.ELOOP)
 
 
-def open_store(url: str, clock: Clock | None = None) -> Store:
+def open_store(url: str, clock: Clock | None = None, *, transport: Transport | None = None) -> Store:
     """The store that a URL names; nothing is connected yet.
 
     Args:
         url: `sqlite:///file.db` (relative), `sqlite:////abs/file.db`, `postgresql://…`,
             `dynamodb://TABLE?bucket=BUCKET`, or `memory://`.
         clock: What leases are judged by; when None, the store's own if it has one, else the machine's.
+        transport: What requests to AWS go through; one of its own when None.
 
     Raises:
         UsageError: The URL names no store, or has options that can't be meant.
@@ -43,7 +45,7 @@ def open_store(url: str, clock: Clock | None = None) -> Store:
     if isinstance(named, MemoryUrl):
         return Store("memory://", MemoryJournal(clock), MemoryBlobs(), checkpoints=MemoryCheckpoints())
     if isinstance(named, DynamoUrl):
-        return _dynamo_store(named, clock)
+        return _dynamo_store(named, clock, transport)
     journal = _sqlite_journal(named.path, clock)
     blobs = FilesystemBlobs(Path(f"{journal.path}.blobs"))
     return Store(f"sqlite:///{named.path}", journal, blobs, checkpoints=SqliteCheckpoints(journal.path))
@@ -125,14 +127,14 @@ def _postgres_store(named: PostgresUrl, clock: Clock | None) -> Store:
     )
 
 
-def _dynamo_store(named: DynamoUrl, clock: Clock | None) -> Store:
+def _dynamo_store(named: DynamoUrl, clock: Clock | None, transport: Transport | None) -> Store:
     """Table and bucket behind one transport."""
     from durable_core.aws.transport import open_transport
     from durable_core.blobs.s3 import S3Blobs
     from durable_core.checkpoints.dynamodb import DynamoCheckpoints
     from durable_core.journal.dynamodb import DynamoJournal
 
-    transport = open_transport(region=named.region, endpoint=named.endpoint)
+    transport = transport or open_transport(region=named.region, endpoint=named.endpoint)
     return Store(
         named.url,
         DynamoJournal(transport, named.table, clock=clock),

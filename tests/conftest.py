@@ -31,9 +31,11 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def _no_logging_is_configured() -> Iterator[None]:
     """A level that one test chose must not hide the lines that another looks for."""
     log._chosen.clear()
+    log._added.clear()
     structlog.reset_defaults()
     yield
     log._chosen.clear()
+    log._added.clear()
     structlog.reset_defaults()
 
 

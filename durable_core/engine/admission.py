@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from durable_core.clock import rfc3339
 from durable_core.codec import decode, freeze
 from durable_core.engine.asking import ask
+from durable_core.engine.invocation import dead_from_ms, gone_of
 from durable_core.engine.process import is_dead, this_process, told
 from durable_core.errors import (
     CorruptRecord,
@@ -32,7 +33,6 @@ from durable_core.records import (
     RUNNING,
     TOMBSTONE,
     RunHeader,
-    parse_object,
 )
 
 if TYPE_CHECKING:
@@ -57,19 +57,9 @@ class Admitted:
 
     header: RunHeader
 
-    def gone(self) -> dict[int, bool]:
-        """The fences of owners that never released the run, and whether each is dead for certain."""
+    def gone(self) -> dict[int, int | None]:
+        """The fences of owners that never released the run, and from when on each is dead for certain."""
         return gone_of(self.header)
-
-
-def gone_of(header: RunHeader) -> dict[int, bool]:
-    """What a header knows of owners that never released the run.
-
-    Raises:
-        CorruptRecord: It can't be read.
-    """
-    found = parse_object(header.gone, header.run_id)
-    return {int(fence): dead is True for fence, dead in found.items() if fence.isdecimal()}
 
 
 async def create(
@@ -124,7 +114,7 @@ async def create(
         created_by=creator,
         status=RUNNING if owned else PENDING,
         owner=creator if owned else None,
-        owner_process=this_process() if owned else None,
+        owner_process=_owner_process(tools) if owned else None,
         fence=base_fence + owned,
         base_fence=base_fence,
         due_at_ms=tools.clock.now_ms(),
@@ -134,7 +124,7 @@ async def create(
         updated_at=now,
     )
     try:
-        reply = await ask(tools.journal.create, header, tools.lease_ms)
+        reply = await ask(tools.journal.create, header, tools.lease_now_ms())
     except asyncio.CancelledError:
         await _give_back(tools, Lease(run_id, creator, header.fence, base_fence), header)
         raise
@@ -201,18 +191,18 @@ async def acquire(tools: Tools, seen: RunHeader, fingerprint: str | None = None)
         raise busy(tools, seen)
     journal = tools.journal
     owner_died = seen.status == RUNNING and seen.owner is not None
-    owner_is_dead = seen.owner is not None and is_dead(seen.owner_process)
+    owner_is_dead = seen.owner is not None and _is_dead(tools, seen)
     crashes = 0 if seen.status == FAILED else seen.crashes
     if owner_died:
         finished_something = await ask(journal.progressed, seen.run_id, seen.fence)
         crashes = 0 if finished_something else seen.crashes + 1
-    gone = gone_of(seen)
+    gone: dict[int, int | bool | None] = dict(gone_of(seen))
     if owner_died or owner_is_dead:
-        gone[seen.fence] = owner_is_dead
+        gone[seen.fence] = owner_is_dead or dead_from_ms(seen.owner_process)
     claim = Claim(
         owner=new_owner(),
-        owner_process=this_process(),
-        lease_ms=tools.lease_ms,
+        owner_process=_owner_process(tools),
+        lease_ms=tools.lease_now_ms(),
         crashes=crashes,
         gone=json.dumps(dict(list(gone.items())[-_GONE_KEPT:])) if gone else None,
         fingerprint=fingerprint,
@@ -263,7 +253,7 @@ async def acquire_to_prune(tools: Tools, seen: RunHeader) -> Admitted | RunHeade
         gone=seen.gone,
         status=PRUNING,
     )
-    dead_owner = seen.owner if seen.owner is not None and is_dead(seen.owner_process) else None
+    dead_owner = seen.owner if seen.owner is not None and _is_dead(tools, seen) else None
     reply = await ask(tools.journal.acquire, seen, claim, statuses=(*ENDED, PRUNING), dead_owner=dead_owner)
     header = reply.row
     return Admitted(header) if header is not None and header.owner == claim.owner else header
@@ -316,7 +306,17 @@ def busy(tools: Tools, header: RunHeader) -> RunBusy:
 
 def is_free(tools: Tools, header: RunHeader) -> bool:
     """Whether an acquire could succeed, as far as the header tells."""
-    return header.lease_until_ms < _now_ms(tools) or is_dead(header.owner_process)
+    return header.lease_until_ms < _now_ms(tools) or _is_dead(tools, header)
+
+
+def _is_dead(tools: Tools, header: RunHeader) -> bool:
+    """Whether the process that a header names is dead for certain."""
+    from_ms = dead_from_ms(header.owner_process)
+    return _now_ms(tools) >= from_ms if from_ms is not None else is_dead(header.owner_process)
+
+
+def _owner_process(tools: Tools) -> str:
+    return this_process() if tools.invocation is None else tools.invocation.as_owner()
 
 
 def _now_ms(tools: Tools) -> int:

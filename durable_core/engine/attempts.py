@@ -12,6 +12,7 @@ from durable_core.current import StepInfo, here
 from durable_core.engine import bodies
 from durable_core.engine.failure import as_json, described, replayed
 from durable_core.engine.step_records import Call, committed, failed, is_own, needs_verifying
+from durable_core.engine.timing import timed
 from durable_core.errors import (
     CrashLimitReached,
     DurableError,
@@ -23,6 +24,7 @@ from durable_core.errors import (
     StepTimedOut,
 )
 from durable_core.journal.base import as_seen
+from durable_core.records import STEP_KIND
 from durable_core.retry import RetryLater
 from durable_core.step_definition import Done, NotDone
 
@@ -66,7 +68,8 @@ class Attempts:
                 if before is not None and call.step.options.is_guarded and needs_verifying(before):
                     value = await self._verified(call, attempt, before)
                 if value is NOTHING:
-                    value = await bodies.run(call.step, call.args, call.kwargs, self.drive)
+                    with timed(self.drive, call.step):
+                        value = await bodies.run(call.step, call.args, call.kwargs, self.drive)
             except StepInDoubt as error:
                 await self._hand_over(attempt, error)
                 raise
@@ -108,6 +111,7 @@ class Attempts:
             raise
         row = reply.row
         if reply.ok or (row is not None and row.attempt_id == attempt.attempt_id):
+            drive.tally.begun += 1
             return attempt
         if as_seen(row) == as_seen(seen):  # refused for the header, not for the record
             raise drive.fenced_by(row)
@@ -150,8 +154,14 @@ class Attempts:
             raise
 
     def told_committed(self, record: StepRecord) -> None:
-        """Logs a commit."""
-        self.drive.log.debug("step_committed", size_bytes=record.output_size)
+        """Counts and logs a commit."""
+        tally = self.drive.tally
+        tally.committed += 1
+        tally.bytes += record.output_size or 0
+        tally.spills += record.output_ref is not None
+        self.drive.log.debug(
+            "step_committed", step_id=record.step_id, attempt=record.attempt, size_bytes=record.output_size
+        )
 
     async def raised(self, call: Call, attempt: StepRecord, error: BaseException) -> tuple[StepRecord, Any]:
         """Records that the body raised: to be begun again, or FAILED.
@@ -173,6 +183,7 @@ class Attempts:
             detail=as_json(attempt.details() | {"errors": errors, "retry_at_ms": retry_at_ms}),
         )
         await self.write(record)
+        self.drive.tally.raised += 1
         self.drive.log.warning(
             "step_raised", error=type(error).__qualname__, errors=errors, retry_in_s=round(delay_s, 3)
         )
@@ -185,8 +196,9 @@ class Attempts:
         return self.told_failed(record, type(error).__qualname__)
 
     def told_failed(self, record: StepRecord, name: str) -> StepFailed:
-        """Logs a failure; gives what the workflow sees of it."""
-        self.drive.log.warning("step_failed", step_id=record.step_id, error=name)
+        """Counts and logs a failure; gives what the workflow sees of it."""
+        self.drive.tally.failed += 1
+        self.drive.log.warning("step_failed", step_id=record.step_id, attempt=record.attempt, error=name)
         return replayed(record)
 
     async def fail_without_body(self, call: Call, attempt: StepRecord) -> None:
@@ -203,13 +215,13 @@ class Attempts:
         raise self.told_failed(record, name)
 
     async def interrupted(self, attempt: StepRecord) -> None:
-        """Records that the body was stopped from outside, so that nobody takes it for a crash.
+        """Records that the body was stopped from outside, and whether that counts like a crash.
 
         Refused, it has an outcome already, or another owner: both are right.
         """
-        if self.drive.ran_half_its_time(attempt):
-            return  # it would not fit into the next invocation either: that is a crash
-        detail = attempt.details() | {"interrupted": True}
+        # One that would not fit into the next invocation either is as good as a crash.
+        overran = attempt.kind == STEP_KIND and self.drive.ran_half_its_time(attempt)
+        detail = attempt.details() | {"overran" if overran else "interrupted": True}
         if self.drive.strays:
             detail["left_running"] = True
         await self.drive.ask(

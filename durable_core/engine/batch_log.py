@@ -268,6 +268,7 @@ class ChunkLog:
             stood = reply.row
             if reply.ok or (stood is not None and stood.attempt_id == segment.attempt_id):
                 self._free_seq = segment.seq + 1
+                drive.tally.items += segment.items
                 return segment
             if stood is None:
                 raise drive.fenced_by(None)

@@ -61,9 +61,17 @@ class DrainedDrive:
     def __init__(self, drain: Drain) -> None:
         self._drain = drain
 
+    @property
+    def invocation(self) -> None:
+        """None: nobody knows when it will begin."""
+
     def left_s(self) -> float:
         """For ever, until it begins."""
         return 0 if self._drain.begun else math.inf
+
+    def has_time(self, needed_s: float | None, *, is_first: bool) -> bool:
+        """Whatever is begun may come to its end."""
+        return True
 
     def watch(self, drive: Drive) -> None:
         """The drive has begun."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.clock import epoch_ms
 from durable_core.control_flow import ControlFlow, RunInterrupted
 from durable_core.engine.asking import ask_again
+from durable_core.engine.tally import Tally
 from durable_core.errors import DurableError, Fenced, JournalUnavailable, UsageError
 from durable_core.identity import place
 from durable_core.log import get_logger
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
     from durable_core.clock import Clock
     from durable_core.engine.asking import R
     from durable_core.engine.dispatch import Dispatch
+    from durable_core.engine.invocation import Invocation
     from durable_core.engine.lease import HeldLease, Renewals
     from durable_core.engine.outputs import StoredOutcomes
+    from durable_core.engine.stopping import WayOut
     from durable_core.engine.suspension import Suspension
     from durable_core.engine.threads import BodyThreads
     from durable_core.engine.values import Values
@@ -48,11 +51,13 @@ class Tools:
     Attributes:
         outcomes: What the results of maps are read by.
         threads: Where `def` bodies run.
-        lease_ms: How long a lease lasts from each renewal.
+        lease_ms: How long a lease lasts from each renewal, in a process that has no known end.
         run_crash_limit: Takeovers in a row from owners that finished nothing before a run is failed.
         grace_s: How long a way out waits for `def` bodies before it leaves the lease to run out.
         checkpointer: Saves checkpoints of runs that belong to a session; None when none are wanted.
         dispatch: Is told of work for others; None where they look for it.
+        longest_s: The longest that each step has been seen to take, by its name, where there is a deadline.
+        invocation: Where the process is ended at a known time.
     """
 
     journal: Journal
@@ -66,6 +71,17 @@ class Tools:
     run_crash_limit: int
     checkpointer: Checkpointer | None = None
     dispatch: Dispatch | None = None
+    longest_s: dict[str, float] = field(default_factory=dict)
+    invocation: Invocation | None = None
+
+    def lease_now_ms(self) -> int:
+        """How long a lease has to last that is taken or renewed now."""
+        return self.lease_ms if self.invocation is None else self.invocation.lease_ms(self.clock)
+
+    def within(self, way_out: WayOut | None) -> Tools:
+        """These tools, for drives that are in one invocation, if that is what ends them."""
+        invocation = way_out.invocation if way_out is not None else None
+        return self if invocation is None else replace(self, invocation=invocation)
 
     @property
     def log(self) -> FilteringBoundLogger:
@@ -78,13 +94,14 @@ class Drive:
     """One owner's drive of one run.
 
     Attributes:
-        gone: The fences of owners that never released the run, and whether each is dead for certain, not
-            merely out of its lease.
+        gone: The fences of owners that never released the run, and from when on each is dead for certain, not
+            merely out of its lease: milliseconds since the epoch; None: nobody can tell.
         redrive: Ids of the failures that get a fresh budget, and haven't had it yet.
         redrive_fence: The fence under which the run failed; what failed later has had its fresh budget.
         grace_s: How long a cancellation waits for `def` bodies; none is left at a deadline.
         keeps_changed: Recorded outputs are used although their steps are called with another input now.
-        time_out_ms: The most that one invocation of this process may take, where it has such a limit.
+        way_out: What may make this drive leave the run before its end.
+        tally: What the drive comes to.
         begun: How many steps this drive was the first to begin.
         records: What earlier drives recorded and this one has not come to; a step takes its record out.
         counts: Steps of the run by status.
@@ -106,12 +123,13 @@ class Drive:
     header: RunHeader
     lease: Lease
     keys: KeyMaker
-    gone: dict[int, bool] = field(default_factory=dict)
+    gone: dict[int, int | None] = field(default_factory=dict)
     redrive: set[str] = field(default_factory=set)
     redrive_fence: int = 0
     keeps_changed: bool = False
     grace_s: float = field(init=False)
-    time_out_ms: int | None = None
+    way_out: WayOut | None = None
+    tally: Tally = field(default_factory=Tally)
     held: HeldLease = field(init=False)
     log: FilteringBoundLogger = field(init=False)
     begun: int = 0
@@ -251,17 +269,20 @@ class Drive:
         """
         if record.details().get("unsure"):
             return False
-        if self.gone.get(record.fence):
+        dead_from_ms = self.gone.get(record.fence)
+        if dead_from_ms is not None and self.tools.clock.now_ms() >= dead_from_ms:
             return True
         detail = record.details()
-        ended = record.status == FAILED or record.error is not None or bool(detail.get("interrupted"))
+        stopped = bool(detail.get("interrupted") or detail.get("overran"))
+        ended = record.status == FAILED or record.error is not None or stopped
         return ended and not detail.get("left_running")
 
     def ran_half_its_time(self, attempt: StepRecord) -> bool:
         """Whether a body that is interrupted has had at least half of what one invocation may take."""
-        if self.time_out_ms is None or attempt.started_at is None:
+        invocation = self.tools.invocation
+        if invocation is None or attempt.started_at is None:
             return False
-        return self.tools.clock.now_ms() - epoch_ms(attempt.started_at) >= self.time_out_ms / 2
+        return self.tools.clock.now_ms() - epoch_ms(attempt.started_at) >= invocation.time_out_ms / 2
 
     # ---- Who is in a step ----
 

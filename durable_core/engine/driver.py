@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from durable_core.codec import freeze
 from durable_core.context import Context
-from durable_core.control_flow import RunInterrupted, RunSuspended, WorkflowOver
+from durable_core.control_flow import HandOver, RunInterrupted, RunSuspended, WorkflowOver
 from durable_core.current import RunInfo, here
 from durable_core.engine.admission import recorded_inputs
 from durable_core.engine.branches import is_join
@@ -26,7 +26,9 @@ from durable_core.engine.drive import Drive, poison
 from durable_core.engine.failure import as_json, described, escaped_steps
 from durable_core.engine.lease import HeldLease
 from durable_core.engine.sessions import completed, steps_of
+from durable_core.engine.stopping import Deadline
 from durable_core.engine.suspension import Suspension
+from durable_core.engine.tally import Tally
 from durable_core.errors import (
     CorruptRecord,
     DurableError,
@@ -64,6 +66,7 @@ async def drive(
     suspends: bool = False,
     patience: int = 0,
     deadline: WayOut | None = None,
+    tally: Tally | None = None,
 ) -> tuple[RunHeader, Any]:
     """Drives an acquired run to a way out.
 
@@ -75,6 +78,7 @@ async def drive(
         suspends: Whether the run is left when everybody in it waits.
         patience: How many drives before this one have left it although somebody didn't wait.
         deadline: When the run has to be left.
+        tally: Counts what the drive comes to.
 
     Returns:
         The header as it ended, and the output; or as it was left because everybody waits (SUSPENDED, or
@@ -88,6 +92,8 @@ async def drive(
     header = admitted.header
     current = _begun(tools, admitted)
     current.keeps_changed = keeps_changed
+    current.way_out, current.tally = deadline, tally or Tally()
+    had_time = deadline is None or deadline.left_s() > 0
     current.suspension = Suspension(current, suspends=suspends, patience=patience)
     tools.renewals.keep(current.held)
     token = here.set(RunInfo(header.run_id, header.fence))
@@ -109,7 +115,7 @@ async def drive(
     except RunFailed:
         raise
     except BaseException as error:  # whatever it is, also a fault of ours: the run is left to the next owner
-        await _release(current, error)
+        await _release(current, error, had_time=had_time)
         raise
     finally:
         if deadline is not None:
@@ -134,7 +140,7 @@ def _begun(tools: Tools, admitted: Admitted) -> Drive:
         loop.call_soon_threadsafe(current.interrupt, reason)
 
     current.held = HeldLease(
-        current.lease, tools.lease_ms, tools.clock, on_lost, header.wake_count, loop.is_closed
+        current.lease, tools.lease_now_ms, tools.clock, on_lost, header.wake_count, loop.is_closed
     )
     return current
 
@@ -260,7 +266,8 @@ async def _fail(current: Drive, error: Exception) -> RunFailed:
 
 async def _crashed_too_often(current: Drive) -> RunFailed:
     error = RunCrashLimitReached(
-        f"{current.header.crashes} owners in a row died without finishing a step", run_id=current.run_id
+        f"{current.header.crashes} owners in a row died, or came to their deadline, without finishing a step",
+        run_id=current.run_id,
     )
     await _load(current)
     failed = await _fail(current, error)
@@ -268,16 +275,26 @@ async def _crashed_too_often(current: Drive) -> RunFailed:
     return failed
 
 
-async def _release(current: Drive, error: BaseException) -> None:
-    """Gives the run up for the next owner, unless it is somebody else's already."""
+async def _release(current: Drive, error: BaseException, *, had_time: bool) -> None:
+    """Gives the run up for the next owner, unless it is somebody else's already.
+
+    One that comes to its deadline with nothing finished is counted like one that dies: the next is started by
+    nobody's decision, and would come no further. One that was stopped by a person or a deploy isn't.
+    """
     log = current.log
     if isinstance(error, Fenced) or current.held.lost is not None:
         log.warning("run_fenced", reason=str(error))
         return
+    crashes = None
+    if current.tally.outcomes:
+        crashes = 0
+    elif had_time and isinstance(error, HandOver) and isinstance(current.way_out, Deadline):
+        crashes = current.header.crashes + 1
     departure = Departure(
         status=PENDING,
         due_at_ms=current.tools.clock.now_ms(),
         keep_error=True,
+        crashes=crashes,
         # A body that can't be stopped is still at work: nobody may begin it anew before the lease is over.
         keep_lease=bool(current.strays or current.left_early),
         counts=_counts(current),
@@ -308,6 +325,7 @@ async def _leave(current: Drive, departure: Departure) -> RunHeader:
             run_id=current.run_id,
             remedy="The new owner goes on from the last committed step",
         )
+    current.tally.left = header
     return header
 
 

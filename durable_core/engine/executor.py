@@ -10,6 +10,7 @@ from durable_core.engine.blocking import BlockingExecutor
 from durable_core.engine.carrying import Carrying
 from durable_core.engine.chunk_work import work_chunk
 from durable_core.engine.dispatch import tell_drive
+from durable_core.engine.driving import Driving
 from durable_core.engine.housekeeping import Housekeeping
 from durable_core.engine.repairing import Repairing
 from durable_core.engine.results import RunResult, RunView, StepView, view_of
@@ -43,7 +44,7 @@ DEFAULT_RUN_CRASH_LIMIT: Final = 5
 DEFAULT_GRACE_S: Final = 10.0
 
 
-class DurableWorkflowExecutor(Repairing, Housekeeping, Carrying):
+class DurableWorkflowExecutor(Driving, Repairing, Housekeeping, Carrying):
     """Runs workflows and resumes them from their last committed step.
 
     Args:
@@ -112,7 +113,7 @@ class DurableWorkflowExecutor(Repairing, Housekeeping, Carrying):
         wait: bool = False,
         on_change: OnChange = "error",
         on_wait: OnWait = "block",
-        deadline: datetime | timedelta | None = None,
+        deadline: datetime | timedelta | Deadline | None = None,
     ) -> RunResult[R]: ...
 
     @overload
@@ -126,7 +127,7 @@ class DurableWorkflowExecutor(Repairing, Housekeeping, Carrying):
         wait: bool = False,
         on_change: OnChange = "error",
         on_wait: OnWait = "block",
-        deadline: datetime | timedelta | None = None,
+        deadline: datetime | timedelta | Deadline | None = None,
         **inputs: object,
     ) -> RunResult[R]: ...
 
@@ -141,7 +142,7 @@ class DurableWorkflowExecutor(Repairing, Housekeeping, Carrying):
         wait: bool = False,
         on_change: OnChange = "error",
         on_wait: OnWait = "block",
-        deadline: datetime | timedelta | None = None,
+        deadline: datetime | timedelta | Deadline | None = None,
         **inputs: object,
     ) -> RunResult[R]:
         """Runs a workflow to its end; starting the same run again is harmless.
@@ -158,7 +159,8 @@ class DurableWorkflowExecutor(Repairing, Housekeeping, Carrying):
                 `StepMismatch`, `keep` uses the recorded output.
             on_wait: What becomes of the run when everything in it waits: `block` waits here; `suspend` gives
                 a result with status SUSPENDED, and whoever drives it when it is due or woken goes on.
-            deadline: An aware datetime, or how long from now, at which the run has to be left.
+            deadline: An aware datetime, or how long from now, at which the run has to be left; on Lambda
+                `lambda_deadline(context)`.
             inputs: By name.
 
         Raises:
@@ -173,6 +175,7 @@ class DurableWorkflowExecutor(Repairing, Housekeeping, Carrying):
         """
         workflow, named = calls.bound(wf, inputs)
         how = self._how(wait=wait, on_change=on_change, on_wait=on_wait, deadline=deadline)
+        tools = self._tools.within(how.deadline)
         await self.store.journal.open()
         if resume_run_id is not None:
             if run_id not in (None, resume_run_id):
@@ -180,15 +183,15 @@ class DurableWorkflowExecutor(Repairing, Housekeeping, Carrying):
             header = await self._header(resume_run_id)
             admission.check_session(header, session_id)
             given = workflow.checked(named) if named or wf is not workflow else None
-            return await go_on(self._tools, header, workflow, given, how, redrive=True)
+            return await go_on(tools, header, workflow, given, how, redrive=True)
         named = workflow.checked(named)
-        chosen = calls.run_id(workflow, run_id, self._tools.clock)
-        header, mine = await admission.create(self._tools, workflow, chosen, named, session_id=session_id)
+        chosen = calls.run_id(workflow, run_id, tools.clock)
+        header, mine = await admission.create(tools, workflow, chosen, named, session_id=session_id)
         if mine:
-            self._tools.log.info("run_started", run_id=chosen, fence=header.fence, workflow=workflow.name)
-            return await drive_admitted(self._tools, admission.Admitted(header), workflow, how)
+            tools.log.info("run_started", run_id=chosen, fence=header.fence, workflow=workflow.name)
+            return await drive_admitted(tools, admission.Admitted(header), workflow, how)
         admission.check_session(header, session_id)
-        return await go_on(self._tools, header, workflow, named, how, redrive=False)
+        return await go_on(tools, header, workflow, named, how, redrive=False)
 
     async def start(
         self,
@@ -230,7 +233,7 @@ class DurableWorkflowExecutor(Repairing, Housekeeping, Carrying):
         wait: bool = False,
         on_change: OnChange = "error",
         on_wait: OnWait = "block",
-        deadline: datetime | timedelta | None = None,
+        deadline: datetime | timedelta | Deadline | None = None,
     ) -> RunResult[R]:
         """Goes on with a run from its first step that isn't committed, with the recorded inputs.
 
@@ -247,7 +250,8 @@ class DurableWorkflowExecutor(Repairing, Housekeeping, Carrying):
         how = self._how(wait=wait, on_change=on_change, on_wait=on_wait, deadline=deadline)
         await self.store.journal.open()
         header = await self._header(run_id)
-        return await go_on(self._tools, header, calls.meant(wf, header), None, how, redrive=True)
+        tools = self._tools.within(how.deadline)
+        return await go_on(tools, header, calls.meant(wf, header), None, how, redrive=True)
 
     def run_sync(self, wf: Workflow[..., R] | BoundWorkflow[R], **options: Any) -> RunResult[R]:
         """`run`, for plain code: same arguments.
@@ -281,7 +285,7 @@ class DurableWorkflowExecutor(Repairing, Housekeeping, Carrying):
         step_id: str,
         chunk: int,
         *,
-        deadline: datetime | timedelta | None = None,
+        deadline: datetime | timedelta | Deadline | None = None,
         workflow: Workflow[..., Any] | None = None,
     ) -> ChunkResult:
         """Works on one chunk of a map that several workers share, from its last segment on.
@@ -301,9 +305,10 @@ class DurableWorkflowExecutor(Repairing, Housekeeping, Carrying):
             Fenced: Somebody else took the chunk over meanwhile.
             JournalUnavailable: The store is out of reach; what was committed stays.
         """
-        until = Deadline(deadline, self._tools.clock) if deadline is not None else None
+        until = self._until(deadline)
+        tools = self._tools.within(until)
         await self.store.journal.open()
-        return await work_chunk(self._tools, run_id, step_id, chunk, workflow, until)
+        return await work_chunk(tools, run_id, step_id, chunk, workflow, until)
 
     # ---- Looking ----
 
@@ -380,10 +385,16 @@ class DurableWorkflowExecutor(Repairing, Housekeeping, Carrying):
         """Closes it."""
         await self.close()
 
-    def _how(self, *, wait: bool, on_change: str, on_wait: str, deadline: datetime | timedelta | None) -> How:
+    def _how(
+        self, *, wait: bool, on_change: str, on_wait: str, deadline: datetime | timedelta | Deadline | None
+    ) -> How:
         if on_change not in get_args(OnChange):
             raise UsageError(f"on_change={on_change!r} is unknown", remedy="Use 'error' or 'keep'")
         if on_wait not in get_args(OnWait):
             raise UsageError(f"on_wait={on_wait!r} is unknown", remedy="Use 'block' or 'suspend'")
-        until = Deadline(deadline, self._tools.clock) if deadline is not None else None
-        return How(wait, on_change == "keep", until, on_wait == "suspend")
+        return How(wait, on_change == "keep", self._until(deadline), on_wait == "suspend")
+
+    def _until(self, deadline: datetime | timedelta | Deadline | None) -> Deadline | None:
+        if deadline is None or isinstance(deadline, Deadline):
+            return deadline
+        return Deadline(deadline, self._tools.clock)

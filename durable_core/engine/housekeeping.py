@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from durable_core.engine.drive import Tools
+    from durable_core.engine.stopping import WayOut
     from durable_core.records import RunHeader
     from durable_core.store import Store
 
@@ -38,6 +39,7 @@ class Housekeeping:
         status: str | Sequence[str] | None = None,
         workflow: str | None = None,
         planned: PruneReport | None = None,
+        deadline: WayOut | None = None,
         dry_run: bool = False,
     ) -> PruneReport:
         """Deletes runs that are over, with their steps and blobs.
@@ -52,6 +54,7 @@ class Housekeeping:
             status: Only these: COMPLETED, FAILED, CANCELLED; PRUNING for what an earlier prune left half-way.
             workflow: Only its runs.
             planned: What a dry run told, and no other condition: a run that went on since then stays.
+            deadline: From then on no run is begun with: the next prune goes on.
             dry_run: Only tell what would go.
 
         Raises:
@@ -81,7 +84,7 @@ class Housekeeping:
             retention = rules(older_than=older_than, keep=keep, status=status, workflow=workflow)
             await self.store.journal.open()
             chosen = retention.chosen(self._tools)
-        return await _pruned(self._tools, chosen, dry_run=dry_run)
+        return await _pruned(self._tools, chosen, deadline, dry_run=dry_run)
 
     async def sweep(
         self, *, run_ids: str | Sequence[str] | None = None, dry_run: bool = False
@@ -104,10 +107,14 @@ class Housekeeping:
         return await sweeping.sweep(self._tools, ids, dry_run=dry_run)
 
 
-async def _pruned(tools: Tools, chosen: AsyncIterator[RunHeader | LeftRun], *, dry_run: bool) -> PruneReport:
+async def _pruned(
+    tools: Tools, chosen: AsyncIterator[RunHeader | LeftRun], deadline: WayOut | None, *, dry_run: bool
+) -> PruneReport:
     runs: list[PrunedRun] = []
     left: list[LeftRun] = []
     async for header in chosen:
+        if deadline is not None and deadline.left_s() <= 0:
+            break
         if isinstance(header, LeftRun):
             left.append(header)
             continue

@@ -33,7 +33,7 @@ class HeldLease:
 
     Args:
         lease: What is held.
-        lease_ms: How long it lasts from each renewal.
+        lease_ms: How long it lasts from each renewal; asked each time, where its end is fixed.
         clock: By which its end is judged here.
         on_lost: Called from the renewing thread when a renewal was refused.
         is_abandoned: Whether nobody can be driving any more, because the event loop is closed.
@@ -41,9 +41,9 @@ class HeldLease:
 
     __slots__ = (
         "_boot_ms",
+        "_lease_ms",
         "is_abandoned",
         "lease",
-        "lease_ms",
         "lost",
         "on_lost",
         "renew_at_ms",
@@ -54,14 +54,14 @@ class HeldLease:
     def __init__(
         self,
         lease: Lease,
-        lease_ms: int,
+        lease_ms: int | Callable[[], int],
         clock: Clock,
         on_lost: Callable[[DurableError], None],
         wake_count: int = 0,
         is_abandoned: Callable[[], bool] = lambda: False,
     ) -> None:
         self.lease = lease
-        self.lease_ms = lease_ms
+        self._lease_ms = lease_ms
         self.on_lost = on_lost
         self.is_abandoned = is_abandoned
         self.lost: DurableError | None = None
@@ -69,14 +69,20 @@ class HeldLease:
         self._boot_ms = clock.boot_ms
         self.lengthened(clock.boot_ms())
 
+    @property
+    def lease_ms(self) -> int:
+        """How long it lasts if it is renewed now."""
+        return self._lease_ms if isinstance(self._lease_ms, int) else self._lease_ms()
+
     def is_over(self) -> bool:
         """Whether it may have ended: nothing more is started before it was renewed."""
         return self._boot_ms() >= self.until_ms
 
     def lengthened(self, asked_at_ms: int) -> None:
         """It was renewed by a request made at that time."""
-        self.until_ms = asked_at_ms + self.lease_ms
-        self.renew_at_ms = asked_at_ms + self.lease_ms // 3
+        lease_ms = self.lease_ms
+        self.until_ms = asked_at_ms + lease_ms
+        self.renew_at_ms = asked_at_ms + lease_ms // 3
 
     def told(self, reply: Reply[RunHeader]) -> None:
         """Takes in what a renewal came to."""

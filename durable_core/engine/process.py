@@ -12,10 +12,13 @@ import os
 import socket
 from pathlib import Path
 
+from durable_core.engine import invocation
 from durable_core.errors import CorruptRecord
 from durable_core.records import parse_object
 
 _PROC = Path("/proc")
+# On Lambda every sandbox may have the same host name, boot id and pids: it is started from one snapshot.
+_ON_LAMBDA = "AWS_LAMBDA_FUNCTION_NAME"
 
 
 @functools.lru_cache(maxsize=2)
@@ -23,7 +26,7 @@ def _described(pid: int) -> str:
     return json.dumps(
         {
             "host": socket.gethostname(),
-            "boot": _read(_PROC / "sys/kernel/random/boot_id"),
+            "boot": "" if _ON_LAMBDA in os.environ else _read(_PROC / "sys/kernel/random/boot_id"),
             "pid_namespace": _link(_PROC / "self/ns/pid"),
             "pid": pid,
             "started": _start_time(pid),
@@ -55,6 +58,8 @@ def is_dead(owner_process: str | None) -> bool:
 
 def told(owner_process: str | None) -> str:
     """The process as a person reads it."""
+    if (named := invocation.told(owner_process)) is not None:
+        return named
     try:
         owner = parse_object(owner_process)
     except CorruptRecord:

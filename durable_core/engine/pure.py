@@ -15,6 +15,7 @@ from durable_core.engine import bodies
 from durable_core.engine.attempts import NOTHING
 from durable_core.engine.failure import described
 from durable_core.engine.step_records import committed, failed, next_attempt
+from durable_core.engine.timing import timed
 from durable_core.errors import NotSerializable
 from durable_core.journal.base import as_seen
 from durable_core.retry import RetryLater
@@ -72,7 +73,8 @@ async def _outcome(
         )  # fmt: skip
         token = here.set(info)
         try:
-            value = await bodies.run(call.step, call.args, call.kwargs, drive)
+            with timed(drive, call.step):
+                value = await bodies.run(call.step, call.args, call.kwargs, drive)
             stored, live = await attempts.stored(call, attempt, value)
             return committed(attempt, stored, rfc3339(drive.tools.clock.now_ms())), live, None
         except NotSerializable as error:

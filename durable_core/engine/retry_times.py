@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from durable_core.clock import epoch_ms, rfc3339
 from durable_core.engine.failure import as_json
-from durable_core.engine.step_records import is_own
+from durable_core.engine.step_records import is_in_doubt, is_own
 from durable_core.engine.suspension import Wait
 from durable_core.errors import CorruptRecord
 from durable_core.records import STARTED
@@ -40,6 +40,9 @@ async def until_retry(drive: Drive, call: Call, record: StepRecord) -> StepRecor
         CorruptRecord: Its times can't be read.
         ControlFlow: The drive or the branch is stopped.
     """
+    if call.step.options.verify is not None and is_in_doubt(record):
+        await _until_certain(drive, call, record)
+        return record
     retry_at_ms = record.details().get("retry_at_ms")
     if record.status != STARTED or type(retry_at_ms) is not int:
         return record
@@ -52,6 +55,15 @@ async def until_retry(drive: Drive, call: Call, record: StepRecord) -> StepRecor
     while (left_ms := min(retry_at_ms - clock.now_ms(), end_ms - clock.boot_ms())) > 0:
         await drive.suspension.until(Wait(clock.now_ms() + left_ms), call.scope)
     return record
+
+
+async def _until_certain(drive: Drive, call: Call, record: StepRecord) -> None:
+    """Waits until the owner that died in a step is dead for certain, where that time is known: only then is
+    it final if the step's verifier says that it hasn't happened.
+    """
+    from_ms = drive.gone.get(record.fence) or 0
+    while drive.tools.clock.now_ms() < from_ms:
+        await drive.suspension.until(Wait(from_ms), call.scope)
 
 
 async def _retimed(drive: Drive, record: StepRecord, retry_at_ms: int) -> StepRecord | None:

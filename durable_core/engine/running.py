@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from durable_core.engine.drive import Tools
     from durable_core.engine.stopping import WayOut
+    from durable_core.engine.tally import Tally
     from durable_core.records import RunHeader
     from durable_core.workflow import Workflow
 
@@ -38,12 +39,14 @@ class How(NamedTuple):
         keeps_changed: Whether recorded outputs are used although their inputs have changed.
         deadline: When it has to be left.
         suspends: Whether it is left when everybody in it waits.
+        tally: Counts what the drives come to.
     """
 
     wait: bool
     keeps_changed: bool
     deadline: WayOut | None
     suspends: bool = False
+    tally: Tally | None = None
 
 
 def released_on_sigterm(
@@ -138,6 +141,7 @@ async def drive_admitted(
                 suspends=how.suspends,
                 patience=patience,
                 deadline=how.deadline,
+                tally=how.tally,
             )
         except Fenced:
             now = await tools.journal.header(run_id)

@@ -53,9 +53,12 @@ def next_attempt(drive: Drive, call: Call, seen: StepRecord | None) -> StepRecor
     errors = int(detail.get("errors", 0))
     if seen.status == FAILED:  # redriven: a fresh budget
         errors = crashes = 0
-    elif is_suspect(seen) and drive.crashed(seen):
+    elif overran(seen) or (is_suspect(seen) and drive.crashed(seen)):
         crashes = min(crashes + 1, call.step.options.crash_limit)
         drive.log.warning("step_crashed", step_id=seen.step_id, attempt=seen.attempt, crashes=crashes)
+    if is_in_doubt(seen) and call.kind == STEP_KIND:
+        drive.tally.rerun += 1
+        drive.tally.in_doubt += drive.crashed(seen)
     attempts = as_json(history_with(seen))
     kept: dict[str, Any] = {"errors": errors} if errors else {}
     if call.step.options.is_guarded and needs_verifying(seen) and not drive.has_ended(seen):
@@ -104,6 +107,11 @@ def is_suspect(record: StepRecord) -> bool:
     return is_in_doubt(record) and not record.details().get("interrupted")
 
 
+def overran(record: StepRecord) -> bool:
+    """Whether an attempt was cut off after half of the time that there ever is: that counts like a crash."""
+    return is_in_doubt(record) and bool(record.details().get("overran"))
+
+
 def needs_verifying(record: StepRecord) -> bool:
     """Whether a body may have had its effect although it gave no output: in doubt, or it raised."""
     return record.status in (STARTED, FAILED)
@@ -120,7 +128,10 @@ def history_with(record: StepRecord) -> list[dict[str, Any]]:
     """The history of a record's attempts with its last one added; the newest ten."""
     error = record.error_info().get("code")
     if error is None and is_in_doubt(record):
-        error = "INTERRUPTED" if record.details().get("interrupted") else "CRASHED"
+        detail = record.details()
+        error = (
+            "INTERRUPTED" if detail.get("interrupted") else "OVERRAN" if detail.get("overran") else "CRASHED"
+        )
     last = {
         "attempt": record.attempt,
         "fence": record.fence,

@@ -28,6 +28,7 @@ from durable_core.engine.pure import run_pure
 from durable_core.engine.recorded import inline_output_of, is_used, output_of
 from durable_core.engine.retry_times import until_retry
 from durable_core.engine.step_records import Call, is_suspect, known, next_attempt, skipped
+from durable_core.engine.timing import check_time
 from durable_core.engine.waits import SLEEP_STEP, Waits, restorer, wait_step
 from durable_core.errors import (
     InputNotSerializable,
@@ -304,6 +305,7 @@ class Steps:
                 if seen is not record:
                     continue
             call.scope.check_new()
+            check_time(self.drive, call.step, record)
             if call.step.options.pure and (record is None or record.status != STARTED):
                 seen, value = await run_pure(self._attempts, call, seen)
             else:
@@ -335,4 +337,7 @@ class Steps:
         call.scope.check_new()
         record = skipped(self.drive, call)
         row = await self._attempts.begin(record, seen)
-        return (record, None) if row is record else await self._settle(call, row)
+        if row is not record:
+            return await self._settle(call, row)
+        self.drive.tally.committed += 1
+        return record, None

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from durable_core.clock import Clock
     from durable_core.engine.drive import Drive
+    from durable_core.engine.invocation import Invocation
 
 # Before a deadline nothing more is started for this share of the time that was given, but at most for so
 # long.
@@ -26,10 +27,28 @@ _WIND_DOWN_MOST_S: Final = 5.0
 
 
 class WayOut(Protocol):
-    """What may make one drive leave its run before the end."""
+    """What may make one drive leave its run before the end.
+
+    Attributes:
+        invocation: That is ended at a known time, if that is the reason.
+    """
+
+    @property
+    def invocation(self) -> Invocation | None:
+        """The invocation, or None."""
+        ...
 
     def left_s(self) -> float:
         """Seconds that there are until then."""
+        ...
+
+    def has_time(self, needed_s: float | None, *, is_first: bool) -> bool:
+        """Whether a body may still be started.
+
+        Args:
+            needed_s: What it may take; None where nobody can tell.
+            is_first: Whether nothing has been finished yet in this drive.
+        """
         ...
 
     def watch(self, drive: Drive) -> None:
@@ -44,8 +63,9 @@ class WayOut(Protocol):
 class Deadline:
     """When a run has to be left.
 
-    Shortly before it nothing more is started; what is in flight then has until the deadline to commit, and is
-    cancelled at it. A `def` body can't be: the run is then left to its lease.
+    No body is started that hasn't the time, and shortly before it none at all; what is in flight then has
+    until the deadline to commit, and is cancelled at it. A `def` body can't be: the run is then left to its
+    lease.
 
     Args:
         when: An aware datetime, or how long from now.
@@ -69,14 +89,34 @@ class Deadline:
         given_s = when.total_seconds()
         if given_s <= 0:
             raise UsageError("deadline= is past already", remedy="Leave time for at least one step")
+        self._set(given_s, given_s, clock)
+
+    def _set(self, given_s: float, most_s: float, clock: Clock) -> None:
         self._clock = clock
         self._at_ms = clock.boot_ms() + given_s * 1000
+        self._most_s = most_s
         self._wind_down_s = min(given_s * _WIND_DOWN_SHARE, _WIND_DOWN_MOST_S)
         self._timers: list[asyncio.TimerHandle] = []
+
+    @property
+    def invocation(self) -> Invocation | None:
+        """None: nothing but this run is ended."""
+        return None
 
     def left_s(self) -> float:
         """Seconds until it."""
         return (self._at_ms - self._clock.boot_ms()) / 1000
+
+    def has_time(self, needed_s: float | None, *, is_first: bool) -> bool:
+        """Whether it fits into what is left.
+
+        One that would never fit is started all the same where at least half of what there ever is is left:
+        time-outs may be generous, and if it doesn't end it has used up one of its crashes.
+        """
+        left_s = self.left_s()
+        if left_s <= self._wind_down_s:
+            return False
+        return needed_s is None or needed_s <= left_s or (is_first and left_s >= self._most_s / 2)
 
     def watch(self, drive: Drive) -> None:
         """Stops this drive in time."""

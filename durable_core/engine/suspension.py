@@ -248,12 +248,14 @@ class Suspension:
                 status=SUSPENDED if suspends else PENDING,
                 due_at_ms=self._wake_at_ms if suspends else drive.tools.clock.now_ms(),
                 keep_error=True,
+                crashes=0 if suspends else None,
                 keep_lease=bool(drive.strays),
                 counts=as_json(drive.counted()),
             )
             reply = await drive.ask(journal.leave, lease, departure, wake_count=header.wake_count)
             now = reply.row
             if now is not None and (reply.ok or (now.fence == lease.fence and now.owner is None)):
+                drive.tally.left = now
                 drive.log.info("run_suspended", status=now.status, due_at_ms=now.due_at_ms)
                 if now.status == SUSPENDED:  # else it is driven again at once
                     await tell_drive(drive.tools, now)

@@ -21,6 +21,7 @@ from durable_core.records import CANCELLED, FAILED, PENDING, RUNNING
 if TYPE_CHECKING:
     from durable_core.engine.drive import Tools
     from durable_core.engine.stopping import WayOut
+    from durable_core.engine.tally import Tally
     from durable_core.records import RunHeader
     from durable_core.workflow import Workflow
 
@@ -42,13 +43,19 @@ class Taken(NamedTuple):
     error: DurableError | None = None
 
 
-async def take(tools: Tools, header: RunHeader, workflow: Workflow[..., Any], way_out: WayOut) -> Taken:
+async def take(
+    tools: Tools,
+    header: RunHeader,
+    workflow: Workflow[..., Any],
+    way_out: WayOut,
+    tally: Tally | None = None,
+) -> Taken:
     """Drives a run until it ends, suspends or has to be left; a FAILED one isn't driven again.
 
     Raises nothing that is about this run: others must not suffer from it.
     """
     told = Taken(header.run_id, header.workflow, LEFT)
-    how = How(wait=False, keeps_changed=False, deadline=way_out, suspends=True)
+    how = How(wait=False, keeps_changed=False, deadline=way_out, suspends=True, tally=tally)
     try:
         try:
             result = await go_on(tools, header, workflow, None, how, redrive=False)

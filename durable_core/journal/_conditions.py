@@ -124,6 +124,8 @@ def leave(table: str, lease: Lease, departure: Departure, wake_count: int | None
     }
     if not departure.keep_error:
         changes["error"] = departure.error
+    if departure.crashes is not None:
+        changes["crashes"] = departure.crashes
     if not departure.keep_lease:
         changes |= _given_up()
     condition = _mine(lease)

@@ -143,8 +143,8 @@ _LEAVE = (
     " owner_process = CASE WHEN ? THEN owner_process END,"
     " lease_until_ms = CASE WHEN ? THEN lease_until_ms ELSE 0 END, due_at_ms = ?,"
     " output_hash = ?, output_data = ?, output_ref = ?, output_codec = ?, output_size = ?,"
-    " error = CASE WHEN ? THEN error ELSE ? END, counts = ?, updated_at = ?, ended_at = ?"
-    " WHERE run_id = ? AND owner = ? AND fence = ?"
+    " error = CASE WHEN ? THEN error ELSE ? END, counts = ?, crashes = coalesce(?, crashes),"
+    " updated_at = ?, ended_at = ? WHERE run_id = ? AND owner = ? AND fence = ?"
 )
 
 
@@ -169,6 +169,7 @@ def leave(
         departure.keep_error,
         departure.error,
         departure.counts,
+        departure.crashes,
         now,
         now if departure.status in ENDED else None,
         lease.run_id,

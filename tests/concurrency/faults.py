@@ -181,8 +181,8 @@ FAULTS = (
     Fault(
         "certain-of-last-owner",
         "engine/drive.py",
-        "if self.gone.get(record.fence):",
-        "if any(self.gone.values()):",
+        "dead_from_ms = self.gone.get(record.fence)",
+        "dead_from_ms = min((one for one in self.gone.values() if one is not None), default=None)",
         scenario="at_most_once, stray",
         limit=1000,
     ),

@@ -1,0 +1,138 @@
+"""`drive_run`: drives a run until it ends, sleeps, or has to be handed over to the next invocation."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from durable_core.aws.bus import Bus, status_detail
+from durable_core.aws.environment import read_environment
+from durable_core.aws.queue import (
+    DriveMessage,
+    Received,
+    answered,
+    batch_of,
+    message_of,
+)
+from durable_core.aws.sandbox import Handler, Invoked, Sandbox, load_workflows
+from durable_core.aws.tracing import annotate
+from durable_core.engine.results import view_of
+from durable_core.errors import DurableError, Fenced, RunBusy, RunNotFound, RunPruned, UsageError
+from durable_core.log import get_logger
+from durable_core.records import COMPLETED, FAILED, PENDING, SUSPENDED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from durable_core.aws.deadline import LambdaDeadline
+    from durable_core.engine.driving import Driven
+    from durable_core.records import RunHeader
+
+_EARLY_S: Final = 30
+_TOLD: Final = {
+    COMPLETED: "RunsCompleted",
+    FAILED: "RunsFailed",
+    SUSPENDED: "RunsSuspended",
+    PENDING: "HandOvers",
+}
+
+
+def drive_handler(*, workflows: str | Sequence[str]) -> Handler[dict[str, Any]]:
+    """The handler of a function that a queue triggers, and that drives the runs its messages name.
+
+    Args:
+        workflows: The module or package that defines them, or several.
+
+    Raises:
+        UsageError: A variable of its environment is missing, or a module.
+
+    Example:
+        handler = drive_handler(workflows="my_package.workflows")
+    """
+    environment = read_environment("drive_queue_url", "event_bus")
+    load_workflows(workflows)
+    sandbox = Sandbox("drive_run", environment, in_loop=True)
+    driver = _Driver(sandbox, Bus(sandbox.transport, environment.event_bus or ""))
+
+    async def answer(invoked: Invoked) -> dict[str, Any]:
+        batch = batch_of(invoked.event)
+        return await answered(batch, lambda received: driver.handle(received, invoked.deadline))
+
+    return Handler(sandbox, answer)
+
+
+class _Driver:
+    """Handles the messages of one sandbox."""
+
+    def __init__(self, sandbox: Sandbox, bus: Bus) -> None:
+        self._sandbox = sandbox
+        self._bus = bus
+        self._log = get_logger("durable_core")
+
+    async def handle(self, received: Received, deadline: LambdaDeadline) -> bool:
+        """Whether a message was dealt with; one that wasn't comes again, and in the end to the dead letters.
+
+        A run that can't be driven for a reason of its own stays due: the sweep has it tried again, and its
+        message needn't.
+        """
+        try:
+            message = message_of(received, DriveMessage)
+        except UsageError as error:
+            self._failed("message_unreadable", error)
+            return False
+        if deadline.left_s() <= 0:
+            self._log.warning("no_time_left", run_id=message.run_id)
+            return False
+        try:
+            await self._drive(message, deadline)
+        except RunNotFound:  # it was pruned since; nothing is left to be done
+            self._log.warning("run_not_found", run_id=message.run_id)
+        except DurableError as error:
+            error.run_id = error.run_id or message.run_id
+            self._failed("run_not_driven", error)
+            return not error.retryable
+        return True
+
+    def _failed(self, event: str, error: DurableError) -> None:
+        self._log.error(event, run_id=error.run_id, code=error.code, reason=error.message)
+        self._sandbox.metrics.put({"MessagesFailed": 1}, run_id=error.run_id, code=error.code)
+
+    async def _drive(self, message: DriveMessage, deadline: LambdaDeadline) -> None:
+        began_s, units = time.time(), self._sandbox.transport.write_units
+        driven = await self._sandbox.executor.drive(message.run_id, deadline=deadline)
+        left = driven.tally.left
+        if left is not None and left.status != PENDING:
+            await self._bus.put(status_detail(view_of(left)))
+        elif left is None and driven.status == SUSPENDED:
+            await self._sleep_on(driven.seen)
+        self._measure(driven, self._sandbox.transport.write_units - units)
+        annotate("drive", began_s, run_id=message.run_id, workflow=driven.seen.workflow, status=driven.status)
+        gave_way = isinstance(driven.error, RunBusy | RunPruned | Fenced)
+        if driven.error is not None and not gave_way:
+            raise driven.error
+
+    async def _sleep_on(self, seen: RunHeader) -> None:
+        """A message that comes a little before its time is sent again: clocks differ."""
+        early_s = (seen.due_at_ms - self._sandbox.clock.now_ms()) / 1000
+        if early_s <= _EARLY_S:
+            await self._sandbox.dispatch.drive(seen.run_id, delay_s=early_s)
+
+    def _measure(self, driven: Driven, write_units: float) -> None:
+        tally, left = driven.tally, driven.tally.left
+        status = left.status if left is not None else None
+        self._sandbox.metrics.put(
+            {
+                "RunsStarted": int(left is not None and driven.seen.fence == driven.seen.base_fence),
+                **({_TOLD[status]: 1} if status in _TOLD else {}),
+                "StepsCommitted": tally.committed,
+                "StepsFailed": tally.failed,
+                "StepsRerun": tally.rerun,
+                "StepsInDoubt": tally.in_doubt,
+                "ItemsDone": tally.items,
+                "OutputBytes": tally.bytes,
+                "Spills": tally.spills,
+                "WriteUnits": write_units,
+            },
+            run_id=driven.seen.run_id,
+            workflow=driven.seen.workflow,
+        )
