@@ -8,7 +8,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_type_hints
 
 from durable_core.clock import epoch_ms
-from durable_core.engine.admission import gone_of
+from durable_core.engine.invocation import gone_of
 from durable_core.engine.verify_values import StoredValue
 from durable_core.errors import CorruptRecord
 from durable_core.records import (
