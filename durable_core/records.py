@@ -239,6 +239,46 @@ class Segment(NamedTuple):
         return tuple(found)
 
 
+class Chunk(NamedTuple):
+    """A part of a map's items that one worker has claimed: a row of `chunks`.
+
+    Attributes:
+        step_id: Of the map.
+        chunk: Which part, from 0.
+        fence: Of the map's record when it was last claimed.
+        chunk_fence: The takeover number: 1 for the first owner, one more at each claim.
+        status: RUNNING while somebody works on it; PENDING, handed back; COMPLETED, each item has an outcome;
+            FAILED, it can't go on.
+        owner: Random value of whoever works on it; None when nobody does.
+        owner_process: JSON of its process, so that its death can be told.
+        lease_until_ms: End of the lease, milliseconds since the epoch; 0 when nobody holds one.
+        succeeded, failed: Its items that have so come out, as of the last time it was left.
+        gone: JSON: the chunk fences of owners that never left it, each with whether its process is dead for
+            certain; the last 50.
+        error: JSON of an `ErrorInfo`: why it FAILED.
+        updated_at: RFC 3339, UTC, milliseconds: when it was claimed or left.
+    """
+
+    run_id: str
+    step_id: str
+    chunk: int
+    fence: int
+    chunk_fence: int
+    status: str
+    owner: str | None = None
+    owner_process: str | None = None
+    lease_until_ms: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    gone: str | None = None
+    error: str | None = None
+    updated_at: str = ""
+
+    def error_info(self) -> dict[str, Any]:
+        """`error` as a dict, empty when there is none."""
+        return parse_object(self.error, self.run_id, self.step_id)
+
+
 class Event(NamedTuple):
     """Something sent to a run: a row of `events`, kept until the run is pruned.
 
@@ -270,7 +310,7 @@ class Child(NamedTuple):
     """A record under a run's header, as pruning sees it.
 
     Attributes:
-        kind: step, segment or event.
+        kind: step, segment, event or chunk.
         name: The step's id or the event's name.
         chunk, seq: The rest of the key; 0 where the kind has none.
         fence: Nothing above the pruner's own is deleted.

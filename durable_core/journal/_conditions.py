@@ -151,7 +151,15 @@ def wake(table: str, seen: RunHeader, now_ms: int) -> Write:
     A   count 0 ── looks: nothing ───────────── suspend [count = 0] ─▶ refused
     W                              wake ─▶ applied: count 1
     """
-    return _woken(table, seen, now_ms, equals("status", seen.status))
+    return woken(table, seen, now_ms, equals("status", seen.status))
+
+
+def woken(table: str, seen: RunHeader, now_ms: int, condition: Condition) -> Write:
+    """One more in the wake count; a sleeping run is due now."""
+    changes: Changes = {}
+    if seen.status == SUSPENDED:
+        changes = _status(seen.run_id, PENDING) | {"due_at_ms": now_ms}
+    return update(table, key(seen.run_id, HEADER), changes, condition, count="wake_count")
 
 
 # ---- Steps ----
@@ -214,7 +222,7 @@ def send(table: str, event: Event, seen: RunHeader | None, now_ms: int) -> tuple
         return letter, check(table, key(event.run_id, HEADER), absent("pk"))
     same_life = equals("status", seen.status) & equals("base_fence", seen.base_fence)
     if seen.status in ACTIVE:
-        return letter, _woken(table, seen, now_ms, same_life)
+        return letter, woken(table, seen, now_ms, same_life)
     return letter, check(table, key(event.run_id, HEADER), same_life)
 
 
@@ -300,13 +308,6 @@ def expire(table: str, seen: RunHeader, expires_at_s: int) -> Write:
 
 def _change(table: str, run_id: str, changes: Changes, condition: Condition) -> Write:
     return update(table, key(run_id, HEADER), changes, condition)
-
-
-def _woken(table: str, seen: RunHeader, now_ms: int, condition: Condition) -> Write:
-    changes: Changes = {}
-    if seen.status == SUSPENDED:
-        changes = _status(seen.run_id, PENDING) | {"due_at_ms": now_ms}
-    return update(table, key(seen.run_id, HEADER), changes, condition, count="wake_count")
 
 
 def _mine(lease: Lease) -> Condition:

@@ -20,13 +20,14 @@ from durable_core.journal._dynamodb_keys import (
 from durable_core.journal._dynamodb_requests import Request, begins, between, equals, query
 from durable_core.journal._dynamodb_table import Table, together
 from durable_core.journal._items import CHILD_ATTRIBUTES, child_of, event_of, header_of, segment_of, step_of
-from durable_core.journal.base import Lease, SegmentReader
+from durable_core.journal.chunks import SegmentReader
 from durable_core.records import TOMBSTONE, Child, Event, Reply, RunHeader, Segment, StepRecord
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from durable_core.clock import Clock
+    from durable_core.journal.base import Lease
 
 _DELETED_AT_ONCE: Final = 16
 _MOST_TRIES: Final = 20

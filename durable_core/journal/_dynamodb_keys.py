@@ -18,6 +18,7 @@ HEADER: Final = "RUN"
 STEPS: Final = "STEP#"
 SEGMENTS: Final = "SEG#"
 EVENTS: Final = "EVENT#"
+CHUNKS: Final = "CHUNK#"
 LAST: Final = "\U0010ffff"
 """After every character that a key may have: DynamoDB orders keys by their UTF-8 bytes."""
 
@@ -52,6 +53,16 @@ def log_key(step_id: str, chunk: int) -> str:
     return f"{SEGMENTS}{step_id}!{chunk:08d}!"
 
 
+def chunk_key(step_id: str, chunk: int) -> str:
+    """Of a chunk in its run."""
+    return f"{chunks_key(step_id)}{chunk:08d}"
+
+
+def chunks_key(step_id: str) -> str:
+    """What the keys of a map's chunks begin with."""
+    return f"{CHUNKS}{step_id}!"
+
+
 def event_key(name: str, seq: int) -> str:
     """Of an event in its run."""
     return f"{EVENTS}{name}!{seq:08d}"
@@ -63,6 +74,8 @@ def child_key(child: Child) -> str:
         return step_key(child.name)
     if child.kind == "segment":
         return segment_key(child.name, child.chunk, child.seq)
+    if child.kind == "chunk":
+        return chunk_key(child.name, child.chunk)
     return event_key(child.name, child.seq)
 
 
@@ -90,6 +103,10 @@ def grave_of(run_id: str, buried_at: str) -> dict[str, int]:
     return {"due_shard": SHARDS + shard_of(run_id), "due_at_ms": epoch_ms(buried_at)}
 
 
+OPEN_MAPS_SHARD: Final = 2 * SHARDS
+"""Where `by_due` has the records of maps that workers share, while these have begun: they are few."""
+
+
 # ---- For messages ----
 
 
@@ -108,6 +125,8 @@ def names_of(item: Item) -> Names:
         step_id = sort_key[len(STEPS) :]
     elif sort_key.startswith(SEGMENTS):
         step_id = sort_key[len(SEGMENTS) :].rsplit("!", 2)[0]
+    elif sort_key.startswith(CHUNKS):
+        step_id = sort_key[len(CHUNKS) :].rpartition("!")[0]
     return {"run_id": run_of(item), "step_id": step_id}
 
 

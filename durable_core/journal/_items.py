@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_type_hints
 
 from durable_core.errors import CorruptRecord, InvalidId, OutputTooLarge
 from durable_core.journal._dynamodb_keys import (
+    CHUNKS,
     EVENTS,
     HEADER,
+    OPEN_MAPS_SHARD,
     SEGMENTS,
     STEPS,
     Item,
+    chunk_key,
     event_key,
     grave_of,
     index_of,
@@ -27,12 +30,14 @@ from durable_core.journal._dynamodb_keys import (
     step_key,
     text_of,
 )
+from durable_core.journal.chunks import is_shared
 from durable_core.records import (
     CORRUPT,
     RUN_STATUSES,
     STEP_STATUSES,
     TOMBSTONE,
     Child,
+    Chunk,
     Event,
     RunHeader,
     Segment,
@@ -69,14 +74,22 @@ def header_item(header: RunHeader) -> Item:
 
 
 def step_item(record: StepRecord) -> Item:
-    """The item of a step."""
-    return key(record.run_id, step_key(record.step_id)) | _attributes(record._asdict())
+    """The item of a step; of a map that workers share, with its place among those."""
+    values = record._asdict()
+    if is_shared(record):
+        values |= {"due_shard": OPEN_MAPS_SHARD, "due_at_ms": 0}
+    return key(record.run_id, step_key(record.step_id)) | _attributes(values)
 
 
 def segment_item(segment: Segment) -> Item:
     """The item of a segment."""
     place = segment_key(segment.step_id, segment.chunk, segment.seq)
     return key(segment.run_id, place) | _attributes(segment._asdict())
+
+
+def chunk_item(chunk: Chunk) -> Item:
+    """The item of a chunk."""
+    return key(chunk.run_id, chunk_key(chunk.step_id, chunk.chunk)) | _attributes(chunk._asdict())
 
 
 def event_item(event: Event) -> Item:
@@ -117,6 +130,7 @@ _HEADER: Final = _fields_of(RunHeader, tuple(field.name for field in fields(RunH
 _STEP: Final = _fields_of(StepRecord, StepRecord._fields)
 _SEGMENT: Final = _fields_of(Segment, Segment._fields)
 _EVENT: Final = _fields_of(Event, Event._fields)
+_CHUNK: Final = _fields_of(Chunk, Chunk._fields)
 
 
 def header_of(item: Item) -> RunHeader:
@@ -155,6 +169,17 @@ def segment_of(item: Item) -> Segment:
     return segment
 
 
+def chunk_of(item: Item) -> Chunk:
+    """The chunk in an item.
+
+    Raises:
+        CorruptRecord: It can't be one that we wrote; names run and step.
+    """
+    chunk = Chunk._make(_values(item, _CHUNK))
+    _check_place(item, chunk.run_id, chunk_key(chunk.step_id, chunk.chunk))
+    return chunk
+
+
 def event_of(item: Item) -> Event:
     """The event in an item.
 
@@ -185,6 +210,9 @@ def child_of(item: Item) -> Child:
         if sort_key.startswith(EVENTS):
             name, seq = sort_key[len(EVENTS) :].rsplit("!", 1)
             return Child("event", name, 0, int(seq), fence, (ref,) if ref is not None else ())
+        if sort_key.startswith(CHUNKS):
+            name, chunk = sort_key[len(CHUNKS) :].rsplit("!", 1)
+            return Child("chunk", name, int(chunk), 0, fence)
     except (ValueError, RecursionError) as error:
         raise _corrupt(item, f"neither its key nor the JSON of its blobs may be so: {error}") from error
     raise _corrupt(item, "no record has such a key")

@@ -1,13 +1,12 @@
-"""What lies under a header in the memory journal besides steps: segments and events; and how it is pruned."""
+"""What lies under a header in the memory journal besides steps and maps: events; and how it is pruned."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from durable_core.journal._memory_carrying import MemoryCarrying
-from durable_core.journal._memory_rows import MemoryRows, is_mine, life, pages
-from durable_core.journal.base import Lease, SegmentReader
+from durable_core.journal._memory_chunks import MemoryChunks
+from durable_core.journal._memory_rows import is_mine, life, pages
 from durable_core.records import (
     ACTIVE,
     TOMBSTONE,
@@ -15,43 +14,17 @@ from durable_core.records import (
     Event,
     Reply,
     RunHeader,
-    Segment,
     StepRecord,
 )
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from durable_core.journal.base import Lease
 
-class MemoryBelow(MemoryCarrying):
-    """The verbs on segments, events and tombstones."""
 
-    # ---- Segments ----
-
-    async def append(self, segment: Segment) -> Reply[Segment]:
-        """Where there is none."""
-        with self.lock:
-            key = (segment.run_id, segment.step_id, segment.chunk, segment.seq)
-            old = self.logs.get(key)
-            if old is not None:
-                return Reply(False, old)
-            self.logs[key] = segment
-            return Reply(True, segment)
-
-    async def segments(self, run_id: str, step_id: str, chunk: int = 0) -> AsyncIterator[list[Segment]]:
-        """All of a chunk, by seq."""
-        found = [(key, one) for key, one in list(self.logs.items()) if key[:3] == (run_id, step_id, chunk)]
-        for page in pages([one for _, one in sorted(found)]):
-            yield page
-
-    async def last_segment(self, run_id: str, step_id: str, chunk: int = 0) -> Segment | None:
-        """The one with the highest seq."""
-        found = [key for key in list(self.logs) if key[:3] == (run_id, step_id, chunk)]
-        return self.logs[max(found)] if found else None
-
-    def open_reader(self) -> SegmentReader:
-        """A reader of the same dict."""
-        return _MemoryReader(self)
+class MemoryBelow(MemoryChunks):
+    """The verbs on events and tombstones."""
 
     # ---- Events ----
 
@@ -108,7 +81,12 @@ class MemoryBelow(MemoryCarrying):
             for (of, *_), one in list(self.letters.items())
             if of == run_id
         ]
-        for page in pages(steps + segments + events):
+        chunks = [
+            Child("chunk", one.step_id, one.chunk, 0, one.fence)
+            for one in list(self.claims.values())
+            if one.run_id == run_id
+        ]
+        for page in pages(steps + segments + events + chunks):
             yield page
 
     async def delete(self, run_id: str, children: Sequence[Child], fence: int) -> None:
@@ -119,6 +97,7 @@ class MemoryBelow(MemoryCarrying):
                     "step": (self.records, ()),
                     "segment": (self.logs, (chunk, seq)),
                     "event": (self.letters, (seq,)),
+                    "chunk": (self.claims, (chunk,)),
                 }
                 table, rest = tables[kind]
                 row = table.get((run_id, name, *rest))
@@ -175,16 +154,3 @@ class MemoryBelow(MemoryCarrying):
             for run_id in gone:
                 del self.headers[run_id]
             return len(gone)
-
-
-class _MemoryReader(SegmentReader):
-    def __init__(self, rows: MemoryRows) -> None:
-        self._rows = rows
-
-    def read(self, run_id: str, step_id: str, chunk: int, first: int, last: int) -> list[Segment]:
-        logs = self._rows.logs
-        places = ((run_id, step_id, chunk, seq) for seq in range(first, last + 1))
-        return [logs[place] for place in places if place in logs]
-
-    def close(self) -> None:
-        pass

@@ -6,14 +6,15 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from durable_core.journal.chunks import ChunkLease
 from durable_core.records import PENDING, STARTED, SUSPENDED, TOMBSTONE, Reply, RunHeader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from durable_core.clock import Clock
-    from durable_core.journal.base import Lease
-    from durable_core.records import Event, Segment, StepRecord
+    from durable_core.journal.base import Holding, Lease
+    from durable_core.records import Chunk, Event, Segment, StepRecord
 
 T = TypeVar("T")
 
@@ -24,7 +25,7 @@ class MemoryRows:
     """Everything that the journal knows.
 
     Attributes:
-        headers, records, logs, letters: Runs, steps, segments and events by their keys.
+        headers, records, logs, letters, claims: Runs, steps, segments, events and chunks by their keys.
         lock: Held in every verb, because leases are renewed in a thread.
     """
 
@@ -34,12 +35,25 @@ class MemoryRows:
         self.records: dict[tuple[str, str], StepRecord] = {}
         self.logs: dict[tuple[str, str, int, int], Segment] = {}
         self.letters: dict[tuple[str, str, int], Event] = {}
+        self.claims: dict[tuple[str, str, int], Chunk] = {}
         self.lock = threading.RLock()
 
     def put_header(self, header: RunHeader) -> Reply[RunHeader]:
         """Applies a write of a header."""
         self.headers[header.run_id] = header
         return Reply(True, header)
+
+    def put_chunk(self, chunk: Chunk) -> Reply[Chunk]:
+        """Applies a write of a chunk."""
+        self.claims[chunk[:3]] = chunk
+        return Reply(True, chunk)
+
+    def holds(self, lease: Holding) -> bool:
+        """Whether its holder still owns the run, or the chunk."""
+        if isinstance(lease, ChunkLease):
+            chunk = self.claims.get((lease.run_id, lease.step_id, lease.chunk))
+            return chunk is not None and owns_chunk(chunk, lease)
+        return is_mine(self.headers.get(lease.run_id), lease)
 
     def add_wake(self, header: RunHeader) -> Reply[RunHeader]:
         """One more in the wake count of an active run; a sleeping one is due now."""
@@ -64,6 +78,11 @@ class MemoryRows:
 def is_mine(header: RunHeader | None, lease: Lease) -> bool:
     """Whether the holder of this lease still owns the run."""
     return header is not None and (header.owner, header.fence) == (lease.owner, lease.fence)
+
+
+def owns_chunk(chunk: Chunk, lease: ChunkLease) -> bool:
+    """Whether the holder of this lease still owns the chunk."""
+    return (chunk.owner, chunk.chunk_fence) == (lease.owner, lease.chunk_fence)
 
 
 def life(header: RunHeader | None) -> tuple[int, bool] | None:

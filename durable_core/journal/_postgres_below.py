@@ -98,11 +98,13 @@ _CHILDREN: Final = {
     "step": "SELECT 'step', step_id, 0, 0, fence, output_ref FROM durable.checkpoints",
     "segment": "SELECT 'segment', step_id, chunk, seq, fence, refs FROM durable.segments",
     "event": "SELECT 'event', name, 0, seq, fence, ref FROM durable.events",
+    "chunk": "SELECT 'chunk', step_id, chunk, 0, fence, NULL FROM durable.chunks",
 }
 _AFTER: Final = {
     "step": ("step_id > %(name)s", "step_id"),
     "segment": ("(step_id, chunk, seq) > (%(name)s, %(chunk)s, %(seq)s)", "step_id, chunk, seq"),
     "event": ("(name, seq) > (%(name)s, %(seq)s)", "name, seq"),
+    "chunk": ("(step_id, chunk) > (%(name)s, %(chunk)s)", "step_id, chunk"),
 }
 CHILD_PAGES: Final = {
     kind: f"{_CHILDREN[kind]} WHERE run_id = %(run_id)s AND {after} ORDER BY {order} LIMIT %(rows)s"
@@ -137,6 +139,8 @@ DELETE: Final = {
     "segment": f"DELETE FROM durable.segments AS old {_UNDER}"
     " AND old.step_id = gone.name AND old.chunk = gone.chunk AND old.seq = gone.seq",
     "event": f"DELETE FROM durable.events AS old {_UNDER} AND old.name = gone.name AND old.seq = gone.seq",
+    "chunk": f"DELETE FROM durable.chunks AS old {_UNDER}"
+    " AND old.step_id = gone.name AND old.chunk = gone.chunk",
 }
 
 

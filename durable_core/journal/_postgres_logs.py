@@ -11,7 +11,7 @@ from durable_core.journal._postgres_carrying import PostgresCarrying
 from durable_core.journal._postgres_headers import HEADER
 from durable_core.journal._postgres_rows import header_of
 from durable_core.journal._postgres_steps import RECORD
-from durable_core.journal.base import Lease, SegmentReader
+from durable_core.journal.chunks import SegmentReader
 from durable_core.records import TOMBSTONE, Child, Event, Reply, RunHeader, Segment, StepRecord
 
 if TYPE_CHECKING:
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
     from durable_core.clock import Clock
     from durable_core.journal._postgres_pool import Pool
+    from durable_core.journal.base import Lease
 
 PAGE_ROWS: Final = 2000
 SEGMENT_ROWS: Final = 16  # up to 350 KB each
 # Rows in one statement: other writers get their turn in between.
 PURGED_AT_ONCE: Final = 200
-DELETED_AT_ONCE: Final = {"step": 200, "event": 200, "segment": SEGMENT_ROWS}
+DELETED_AT_ONCE: Final = {"step": 200, "event": 200, "chunk": 200, "segment": SEGMENT_ROWS}
 
 
 class PostgresLogs(PostgresCarrying):

@@ -10,6 +10,7 @@ from durable_core.errors import CorruptRecord
 from durable_core.records import (
     CORRUPT,
     RUN_STATUSES,
+    Chunk,
     Event,
     RunHeader,
     Segment,
@@ -51,6 +52,7 @@ RUN: Final = columns(RUN_COLUMNS)
 STEP: Final = columns(StepRecord._fields)
 SEGMENT: Final = columns(Segment._fields)
 EVENT: Final = columns(Event._fields)
+CHUNK: Final = columns(Chunk._fields)
 
 
 def header_of(row: tuple[Any, ...]) -> RunHeader:

@@ -5,15 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from durable_core.journal._postgres_rows import STEP, marks
+from durable_core.journal.chunks import ChunkLease
 from durable_core.records import COMMITTED, STARTED, StepRecord
 
 if TYPE_CHECKING:
-    from durable_core.journal.base import Lease
+    from durable_core.journal.base import Holding
     from durable_core.records import Seen
 
 # The header is read FOR SHARE, and before the record is written: a takeover that isn't committed yet is
 # waited for, and then it counts; one that comes later waits for this record, and then reads it.
 _MINE: Final = "SELECT 1 FROM durable.runs WHERE run_id = %s AND owner = %s AND fence = %s FOR SHARE"
+# So is the chunk, for a step inside one of its items.
+_MY_CHUNK: Final = (
+    "SELECT 1 FROM durable.chunks WHERE run_id = %s AND step_id = %s AND chunk = %s AND owner = %s"
+    " AND chunk_fence = %s FOR SHARE"
+)
 
 # A start over the record as last seen, by whoever drives the run.
 #
@@ -21,25 +27,29 @@ _MINE: Final = "SELECT 1 FROM durable.runs WHERE run_id = %s AND owner = %s AND 
 #   B   sees STARTED a1 ────────── begin b2 [a1] ─▶ waits for A's, then refused: it is a2 by now
 #   C                     acquire (not committed yet)
 #   A                        begin ─▶ waits for C's header, then refused: it isn't A's any more
-BEGIN_NEW: Final = (
-    f"WITH mine AS MATERIALIZED ({_MINE})"
+_BEGIN_NEW: Final = (
     f" INSERT INTO durable.checkpoints ({STEP}) SELECT {marks(StepRecord._fields)} FROM mine"
     " ON CONFLICT DO NOTHING"
 )
 _SET: Final = StepRecord._fields[2:]
-BEGIN_ANEW: Final = (
-    f"WITH mine AS MATERIALIZED ({_MINE})"
+_BEGIN_ANEW: Final = (
     f" UPDATE durable.checkpoints SET ({', '.join(_SET)}) = ROW ({marks(_SET)}) FROM mine"
     " WHERE run_id = %s AND step_id = %s AND status = %s AND attempt_id = %s"
 )
 
 
-def beginning(record: StepRecord, seen: Seen | None, lease: Lease) -> tuple[str, tuple[object, ...]]:
+def beginning(record: StepRecord, seen: Seen | None, lease: Holding) -> tuple[str, tuple[object, ...]]:
     """The statement, and what it takes."""
-    mine = (lease.run_id, lease.owner, lease.fence)
+    mine: tuple[object, ...]
+    if isinstance(lease, ChunkLease):
+        held = _MY_CHUNK
+        mine = (lease.run_id, lease.step_id, lease.chunk, lease.owner, lease.chunk_fence)
+    else:
+        held, mine = _MINE, (lease.run_id, lease.owner, lease.fence)
+    first = f"WITH mine AS MATERIALIZED ({held})"
     if seen is None:
-        return BEGIN_NEW, mine + record
-    return BEGIN_ANEW, (*mine, *record[2:], record.run_id, record.step_id, *seen)
+        return first + _BEGIN_NEW, mine + record
+    return first + _BEGIN_ANEW, (*mine, *record[2:], record.run_id, record.step_id, *seen)
 
 
 # The outcome of an attempt, if nobody has begun the step anew.

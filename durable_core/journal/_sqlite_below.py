@@ -103,21 +103,24 @@ def take(cursor: sqlite3.Cursor, event: Event, outcome: StepRecord) -> Reply[Ste
 
 # ---- Pruning ----
 
-# Each kind has the same columns as `Child`, so that one query serves all three.
+# Each kind has the same columns as `Child`, so that one query serves them all.
 _CHILDREN = {
     "step": "SELECT 'step', step_id, 0, 0, fence, output_ref FROM checkpoints",
     "segment": "SELECT 'segment', step_id, chunk, seq, fence, refs FROM segments",
     "event": "SELECT 'event', name, 0, seq, fence, ref FROM events",
+    "chunk": "SELECT 'chunk', step_id, chunk, 0, fence, NULL FROM chunks",
 }
 _AFTER = {
     "step": ("(step_id) > (?)", "step_id"),
     "segment": ("(step_id, chunk, seq) > (?, ?, ?)", "step_id, chunk, seq"),
     "event": ("(name, seq) > (?, ?)", "name, seq"),
+    "chunk": ("(step_id, chunk) > (?, ?)", "step_id, chunk"),
 }
 DELETE: Final = {
     "step": "DELETE FROM checkpoints WHERE run_id = ? AND step_id = ? AND fence <= ?",
     "segment": "DELETE FROM segments WHERE (run_id, step_id, chunk, seq) = (?, ?, ?, ?) AND fence <= ?",
     "event": "DELETE FROM events WHERE run_id = ? AND name = ? AND seq = ? AND fence <= ?",
+    "chunk": "DELETE FROM chunks WHERE run_id = ? AND step_id = ? AND chunk = ? AND fence <= ?",
 }
 KINDS: Final = tuple(_CHILDREN)
 _BEFORE_ALL: Final = Child("", "", -1, -1, 0)
@@ -160,6 +163,7 @@ def _key(kind: str, child: Child) -> tuple[object, ...]:
         "step": (child.name,),
         "segment": (child.name, child.chunk, child.seq),
         "event": (child.name, child.seq),
+        "chunk": (child.name, child.chunk),
     }[kind]
 
 

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from durable_core.clock import Clock
-    from durable_core.journal.base import Lease, SegmentReader
+    from durable_core.journal.base import Lease
+    from durable_core.journal.chunks import SegmentReader
 
 PAGE_ROWS: Final = 2000
 SEGMENT_ROWS: Final = 16  # up to 350 KB each
 # Rows in one transaction: other writers get their turn in between, and so does the event loop.
 PURGED_AT_ONCE: Final = 200
-DELETED_AT_ONCE: Final = {"step": 200, "event": 200, "segment": SEGMENT_ROWS}
+DELETED_AT_ONCE: Final = {"step": 200, "event": 200, "chunk": 200, "segment": SEGMENT_ROWS}
 
 
 class SqliteLogs(SqliteCarrying):

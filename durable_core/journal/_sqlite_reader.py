@@ -10,7 +10,7 @@ from durable_core.forking import restart_in_children
 from durable_core.journal._sqlite_below import SEGMENT_RANGE
 from durable_core.journal._sqlite_file import connect, gone, identity_of, until_free
 from durable_core.journal._sqlite_looking import look, may_only_be_read
-from durable_core.journal.base import SegmentReader
+from durable_core.journal.chunks import SegmentReader
 from durable_core.records import Segment
 
 if TYPE_CHECKING:

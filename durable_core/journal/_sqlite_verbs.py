@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.clock import rfc3339
 from durable_core.errors import CorruptRecord
+from durable_core.journal.chunks import ChunkLease
 from durable_core.records import (
     ACTIVE,
     CANCELLED,
@@ -32,7 +33,7 @@ from durable_core.records import (
 if TYPE_CHECKING:
     import sqlite3
 
-    from durable_core.journal.base import Claim, Departure, Lease, RunFilter
+    from durable_core.journal.base import Claim, Departure, Holding, Lease, RunFilter
 
 RUN_COLUMNS: Final = tuple(field.name for field in fields(RunHeader))
 STEP_COLUMNS: Final = StepRecord._fields
@@ -317,13 +318,14 @@ def list_runs(wanted: RunFilter) -> tuple[str, tuple[object, ...]]:
 # ---- Steps ----
 
 MINE: Final = "EXISTS (SELECT 1 FROM runs WHERE run_id = ? AND owner = ? AND fence = ?)"
-_BEGIN_NEW = (
-    f"INSERT INTO checkpoints ({columns(STEP_COLUMNS)}) SELECT {marks(STEP_COLUMNS)} WHERE {MINE}"
-    " ON CONFLICT DO NOTHING"
+_MY_CHUNK = (
+    "EXISTS (SELECT 1 FROM chunks WHERE run_id = ? AND step_id = ? AND chunk = ? AND owner = ?"
+    " AND chunk_fence = ?)"
 )
+_BEGIN_NEW = f"INSERT INTO checkpoints ({columns(STEP_COLUMNS)}) SELECT {marks(STEP_COLUMNS)} WHERE "
 _BEGIN_ANEW = (
     f"UPDATE checkpoints SET ({columns(STEP_COLUMNS[2:])}) = ({marks(STEP_COLUMNS[2:])})"
-    f" WHERE run_id = ? AND step_id = ? AND status = ? AND attempt_id = ? AND {MINE}"
+    " WHERE run_id = ? AND step_id = ? AND status = ? AND attempt_id = ? AND "
 )
 _COMMIT = (
     "UPDATE checkpoints SET status = ?, output_hash = ?, output_data = ?, output_ref = ?, codec = ?,"
@@ -347,18 +349,23 @@ PROGRESSED: Final = (
 )
 
 
-def begin(cursor: sqlite3.Cursor, record: StepRecord, seen: Seen | None, lease: Lease) -> Reply[StepRecord]:
-    """A start over the record as last seen, by whoever drives the run.
+def begin(cursor: sqlite3.Cursor, record: StepRecord, seen: Seen | None, lease: Holding) -> Reply[StepRecord]:
+    """A start over the record as last seen, by whoever drives the run, or works on the chunk that it is in.
 
     A   sees STARTED a1 ── begin a2 [a1] ─▶ applied
     B   sees STARTED a1 ────────── begin b2 [a1] ─▶ refused: it is a2 by now
     """
-    mine = (lease.run_id, lease.owner, lease.fence)
+    mine: tuple[object, ...]
+    if type(lease) is ChunkLease:
+        held = _MY_CHUNK
+        mine = (lease.run_id, lease.step_id, lease.chunk, lease.owner, lease.chunk_fence)
+    else:
+        held, mine = MINE, (lease.run_id, lease.owner, lease.fence)
     if seen is None:
-        applied = cursor.execute(_BEGIN_NEW, record + mine).rowcount == 1
+        applied = cursor.execute(f"{_BEGIN_NEW}{held} ON CONFLICT DO NOTHING", record + mine).rowcount == 1
     else:
         key = (record.run_id, record.step_id, *seen)
-        applied = cursor.execute(_BEGIN_ANEW, record[2:] + key + mine).rowcount == 1
+        applied = cursor.execute(f"{_BEGIN_ANEW}{held}", record[2:] + key + mine).rowcount == 1
     return APPLIED if applied else Reply(False, select_step(cursor, record.run_id, record.step_id))
 
 

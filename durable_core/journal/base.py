@@ -59,7 +59,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from durable_core.journal.carrying import Carrying
-from durable_core.records import ACTIVE, RUNNING, Child, Event, Reply, RunHeader, Seen, Segment, StepRecord
+from durable_core.journal.chunks import ChunkLease, ChunkVerbs
+from durable_core.records import (
+    ACTIVE,
+    RUNNING,
+    Child,
+    Chunk,
+    Event,
+    Reply,
+    RunHeader,
+    Seen,
+    StepRecord,
+)
 from durable_core.run_filter import RunFilter as RunFilter  # noqa: TC001 - for who implements this contract
 
 if TYPE_CHECKING:
@@ -79,6 +90,10 @@ class Lease(NamedTuple):
     owner: str
     fence: int
     base_fence: int = 0
+
+
+Holding = Lease | ChunkLease
+"""What gives the right to begin steps: of the whole run, or of those inside the items of a chunk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,23 +150,15 @@ class Renewer(ABC):
         """Lengthens the lease if the header has its owner and fence; the reply has the header either way."""
 
     @abstractmethod
-    def close(self) -> None:
-        """Gives the connection back."""
-
-
-class SegmentReader(ABC):
-    """Reads segments for plain code in any thread, over a connection of its own; blocking."""
-
-    @abstractmethod
-    def read(self, run_id: str, step_id: str, chunk: int, first: int, last: int) -> list[Segment]:
-        """The segments of a chunk from seq `first` to `last`, in order; none for those that aren't there."""
+    def renew_chunk(self, lease: ChunkLease, lease_ms: int) -> Reply[Chunk]:
+        """The same for a chunk, by its owner and chunk fence; the reply has the chunk either way."""
 
     @abstractmethod
     def close(self) -> None:
         """Gives the connection back."""
 
 
-class Journal(Carrying):
+class Journal(Carrying, ChunkVerbs):
     """A store of runs and steps.
 
     Attributes:
@@ -243,13 +250,14 @@ class Journal(Carrying):
 
     @abstractmethod
     async def begin(
-        self, record: StepRecord, seen: Seen | None, lease: Lease, *, guarded: bool = False
+        self, record: StepRecord, seen: Seen | None, lease: Holding, *, guarded: bool = False
     ) -> Reply[StepRecord]:
         """Puts a record over the one last seen (None: over none): STARTED, or SKIPPED by who holds the run.
 
-        SQL stores also require that the header has my owner and fence; others do so only when `guarded`.
+        SQL stores also require that the header has my owner and fence, or the chunk that the step is in my
+        owner and chunk fence; others do so only when `guarded`.
         Refused: the record in the way. It has my attempt_id: my own earlier write. It is what I saw: the
-            header was the reason.
+            header, or the chunk, was the reason.
         """
 
     @abstractmethod
@@ -261,7 +269,7 @@ class Journal(Carrying):
         """
 
     @abstractmethod
-    async def put(self, record: StepRecord, seen: Seen | None, lease: Lease) -> Reply[StepRecord]:
+    async def put(self, record: StepRecord, seen: Seen | None, lease: Holding) -> Reply[StepRecord]:
         """Puts an outcome in one write: of a pure step, a failed join, a fork. Else as `begin`."""
 
     @abstractmethod
@@ -284,24 +292,6 @@ class Journal(Carrying):
     @abstractmethod
     async def progressed(self, run_id: str, fence: int) -> bool:
         """Whether any outcome (COMMITTED, SKIPPED, FAILED, a filled segment) was written under this fence."""
-
-    # ---- Segments ----
-
-    @abstractmethod
-    async def append(self, segment: Segment) -> Reply[Segment]:
-        """Puts a segment where there is none. Refused: the one in the way; own if it has my attempt_id."""
-
-    @abstractmethod
-    def segments(self, run_id: str, step_id: str, chunk: int = 0) -> AsyncIterator[list[Segment]]:
-        """All segments of a chunk in order, in pages; of earlier lives of the id, too."""
-
-    @abstractmethod
-    async def last_segment(self, run_id: str, step_id: str, chunk: int = 0) -> Segment | None:
-        """The newest segment of a chunk: how far it is."""
-
-    @abstractmethod
-    def open_reader(self) -> SegmentReader:
-        """For plain code that reads a map's outputs, in whatever thread."""
 
     # ---- Events ----
 

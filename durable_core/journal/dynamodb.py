@@ -12,18 +12,21 @@ from typing import TYPE_CHECKING, Final
 
 from durable_core.clock import Clock, SystemClock, rfc3339
 from durable_core.journal import _conditions as conditions
+from durable_core.journal import _conditions_chunks as of_chunks
 from durable_core.journal import _dynamodb_listing as listing
-from durable_core.journal._dynamodb_below import DynamoBelow
+from durable_core.journal._dynamodb_chunks import DynamoChunks
 from durable_core.journal._dynamodb_keys import HEADER, LAST, SEGMENTS, STEPS, Item, partition, step_key
 from durable_core.journal._dynamodb_requests import above, between, equals, one_of, query
 from durable_core.journal._dynamodb_table import Table, to_its_end
-from durable_core.journal._items import header_of, step_of
-from durable_core.journal.base import Claim, Departure, Lease, Renewer, RunFilter
+from durable_core.journal._items import chunk_of, header_of, step_of
+from durable_core.journal.base import Claim, Departure, Holding, Lease, Renewer, RunFilter
+from durable_core.journal.chunks import ChunkLease
 from durable_core.records import (
     ACTIVE,
     COMMITTED,
     FAILED,
     SKIPPED,
+    Chunk,
     Reply,
     RunHeader,
     Seen,
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
 _AFTER_BRACKET: Final = "\\"  # the character after [
 
 
-class DynamoJournal(DynamoBelow):
+class DynamoJournal(DynamoChunks):
     """A journal in one table, shared by any number of processes anywhere.
 
     Args:
@@ -122,13 +125,16 @@ class DynamoJournal(DynamoBelow):
     # ---- Steps ----
 
     async def begin(
-        self, record: StepRecord, seen: Seen | None, lease: Lease, *, guarded: bool = False
+        self, record: StepRecord, seen: Seen | None, lease: Holding, *, guarded: bool = False
     ) -> Reply[StepRecord]:
-        """One PutItem; guarded, a transaction with a check of the header, at twice the price."""
+        """One PutItem; guarded, a transaction with a check of header or chunk, at twice the price."""
         write = conditions.begin(self.table.name, record, seen)
         if not guarded:
             return await self.table.write(write, step_of, record.step_id)
-        held = conditions.held(self.table.name, lease)
+        if isinstance(lease, ChunkLease):
+            held = of_chunks.held(self.table.name, lease)
+        else:
+            held = conditions.held(self.table.name, lease)
         refused = await self.table.write_all(held, write, step_id=record.step_id)
         return Reply(True) if refused is None else Reply(False, await self.step_in(refused[1], record))
 
@@ -137,7 +143,7 @@ class DynamoJournal(DynamoBelow):
         write = conditions.commit(self.table.name, record)
         return await self.table.write(write, step_of, record.step_id)
 
-    async def put(self, record: StepRecord, seen: Seen | None, lease: Lease) -> Reply[StepRecord]:
+    async def put(self, record: StepRecord, seen: Seen | None, lease: Holding) -> Reply[StepRecord]:
         """One PutItem."""
         return await self.begin(record, seen, lease)
 
@@ -200,6 +206,10 @@ class _DynamoRenewer(Renewer):
     def renew(self, lease: Lease, lease_ms: int) -> Reply[RunHeader]:
         until_ms = self._clock.now_ms() + lease_ms
         return self._table.write_now(conditions.renew(self._table.name, lease, until_ms), header_of)
+
+    def renew_chunk(self, lease: ChunkLease, lease_ms: int) -> Reply[Chunk]:
+        until_ms = self._clock.now_ms() + lease_ms
+        return self._table.write_now(of_chunks.renew(self._table.name, lease, until_ms), chunk_of)
 
     def close(self) -> None:
         pass  # the connections are the journal's

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from durable_core.clock import Clock, SystemClock, rfc3339
 from durable_core.journal._memory_below import MemoryBelow
-from durable_core.journal._memory_rows import is_mine, pages
+from durable_core.journal._memory_rows import is_mine, owns_chunk, pages
 from durable_core.journal.base import (
     Claim,
     Departure,
+    Holding,
     Lease,
     Renewer,
     RunFilter,
@@ -33,6 +34,9 @@ from durable_core.records import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+
+    from durable_core.journal.chunks import ChunkLease
+    from durable_core.records import Chunk
 
 
 class MemoryJournal(MemoryBelow):
@@ -185,13 +189,13 @@ class MemoryJournal(MemoryBelow):
     # ---- Steps ----
 
     async def begin(
-        self, record: StepRecord, seen: Seen | None, lease: Lease, *, guarded: bool = False
+        self, record: StepRecord, seen: Seen | None, lease: Holding, *, guarded: bool = False
     ) -> Reply[StepRecord]:
-        """The record as last seen; the header mine where that is checked."""
+        """The record as last seen; the header, or the chunk, mine where that is checked."""
         with self.lock:
             old = self.records.get((record.run_id, record.step_id))
             checked = self.checks_header or guarded
-            if as_seen(old) != seen or (checked and not is_mine(self.headers.get(record.run_id), lease)):
+            if as_seen(old) != seen or (checked and not self.holds(lease)):
                 return Reply(False, old)
             self.records[record.run_id, record.step_id] = record
             return Reply(True, record)
@@ -201,7 +205,7 @@ class MemoryJournal(MemoryBelow):
         with self.lock:
             return self.put_outcome(record)
 
-    async def put(self, record: StepRecord, seen: Seen | None, lease: Lease) -> Reply[StepRecord]:
+    async def put(self, record: StepRecord, seen: Seen | None, lease: Holding) -> Reply[StepRecord]:
         """As begin."""
         return await self.begin(record, seen, lease)
 
@@ -257,6 +261,14 @@ class _MemoryRenewer(Renewer):
                 return Reply(False, old)
             until_ms = journal.clock.now_ms() + lease_ms
             return journal.put_header(replace(old, lease_until_ms=until_ms, due_at_ms=until_ms))
+
+    def renew_chunk(self, lease: ChunkLease, lease_ms: int) -> Reply[Chunk]:
+        journal = self._journal
+        with journal.lock:
+            old = journal.claims.get((lease.run_id, lease.step_id, lease.chunk))
+            if old is None or not owns_chunk(old, lease):
+                return Reply(False, old)
+            return journal.put_chunk(old._replace(lease_until_ms=journal.clock.now_ms() + lease_ms))
 
     def close(self) -> None:
         pass

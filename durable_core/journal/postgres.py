@@ -10,26 +10,29 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from durable_core.clock import Clock, SystemClock, rfc3339
+from durable_core.journal import _postgres_chunks as chunks
 from durable_core.journal import _postgres_headers as headers
 from durable_core.journal import _postgres_steps as steps
 from durable_core.journal._postgres_blocking import BlockingConnection
-from durable_core.journal._postgres_logs import PAGE_ROWS, PostgresLogs
+from durable_core.journal._postgres_chunks import PostgresChunks
+from durable_core.journal._postgres_logs import PAGE_ROWS
 from durable_core.journal._postgres_rows import header_of, listed
 from durable_core.journal._postgres_schema import prepare
-from durable_core.journal.base import Claim, Departure, Lease, Renewer, RunFilter
-from durable_core.records import ACTIVE, Reply, RunHeader, Seen, StepRecord
+from durable_core.journal.base import Claim, Departure, Holding, Lease, Renewer, RunFilter
+from durable_core.records import ACTIVE, Chunk, Reply, RunHeader, Seen, StepRecord
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from durable_core.journal._postgres_pool import Pool
+    from durable_core.journal.chunks import ChunkLease
 
 FIRST_ROWS: Final = 500
 LAST: Final = "\U0010ffff"  # all ids that begin alike come before that beginning and this
 _APPLIED: Final[Reply[StepRecord]] = Reply(True)
 
 
-class PostgresJournal(PostgresLogs):
+class PostgresJournal(PostgresChunks):
     """A journal in one schema of a database, shared by any number of processes and machines.
 
     Args:
@@ -108,7 +111,7 @@ class PostgresJournal(PostgresLogs):
     # ---- Steps ----
 
     async def begin(
-        self, record: StepRecord, seen: Seen | None, lease: Lease, *, guarded: bool = False
+        self, record: StepRecord, seen: Seen | None, lease: Holding, *, guarded: bool = False
     ) -> Reply[StepRecord]:
         """One INSERT or UPDATE, which reads the header too."""
         answer = await self.pool.run(*steps.beginning(record, seen, lease))
@@ -120,7 +123,7 @@ class PostgresJournal(PostgresLogs):
         answer = await self.pool.run(steps.COMMIT, values)
         return _APPLIED if answer.changed == 1 else await self._refused(record)
 
-    async def put(self, record: StepRecord, seen: Seen | None, lease: Lease) -> Reply[StepRecord]:
+    async def put(self, record: StepRecord, seen: Seen | None, lease: Holding) -> Reply[StepRecord]:
         """As `begin`."""
         return await self.begin(record, seen, lease)
 
@@ -192,6 +195,13 @@ class _PostgresRenewer(Renewer):
             return Reply(True, header_of(renewed[0]))
         found = self._own.run(headers.HEADER, {"run_id": lease.run_id}).rows
         return Reply(False, header_of(found[0]) if found else None)
+
+    def renew_chunk(self, lease: ChunkLease, lease_ms: int) -> Reply[Chunk]:
+        now = self._clock.now_ms() if self._clock is not None else None
+        values = chunks.renewal(lease, lease_ms, now)
+        renewed = self._own.run(chunks.RENEW, values).rows
+        found = renewed or self._own.run(chunks.THE_CHUNK, lease._asdict()).rows
+        return Reply(bool(renewed), Chunk._make(found[0]) if found else None)
 
     def close(self) -> None:
         self._own.close()

@@ -16,7 +16,9 @@ from weakref import WeakSet
 
 from durable_core.clock import Clock, SystemClock, rfc3339
 from durable_core.forking import restart_in_children
+from durable_core.journal import _sqlite_chunks as chunks
 from durable_core.journal import _sqlite_verbs as verbs
+from durable_core.journal._sqlite_chunks import SqliteChunks
 from durable_core.journal._sqlite_file import (
     BUSY_LIMIT_S,
     connect,
@@ -26,16 +28,19 @@ from durable_core.journal._sqlite_file import (
     prepare,
     until_free,
 )
-from durable_core.journal._sqlite_logs import PAGE_ROWS, SqliteLogs
+from durable_core.journal._sqlite_logs import PAGE_ROWS
 from durable_core.journal._sqlite_looking import check_readable, look, may_only_be_read, not_writable
 from durable_core.journal._sqlite_writer import Writer
-from durable_core.journal.base import Claim, Departure, Lease, Renewer, RunFilter
+from durable_core.journal.base import Claim, Departure, Holding, Lease, Renewer, RunFilter
 from durable_core.records import ACTIVE, COMMITTED, STARTED, Reply, RunHeader, Seen, StepRecord
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
     from pathlib import Path
+
+    from durable_core.journal.chunks import ChunkLease
+    from durable_core.records import Chunk
 
 T = TypeVar("T")
 
@@ -44,7 +49,7 @@ NEXT: Final = "\x00"  # the first id after an id is that id and this
 LAST: Final = "\U0010ffff"  # all ids that begin alike come before that beginning and this
 
 
-class SqliteJournal(SqliteLogs):
+class SqliteJournal(SqliteChunks):
     """A journal in one file, shared by any number of processes of one machine.
 
     Args:
@@ -137,7 +142,7 @@ class SqliteJournal(SqliteLogs):
     # Plain functions that give the writer's own coroutine: two are made per step, and each frame shows.
 
     def begin(
-        self, record: StepRecord, seen: Seen | None, lease: Lease, *, guarded: bool = False
+        self, record: StepRecord, seen: Seen | None, lease: Holding, *, guarded: bool = False
     ) -> Coroutine[Any, Any, Reply[StepRecord]]:
         """One INSERT or UPDATE; synced unless it is a plain STARTED."""
         full = guarded or record.status != STARTED
@@ -147,7 +152,7 @@ class SqliteJournal(SqliteLogs):
         """One UPDATE, synced."""
         return self.write(verbs.commit, (record,), full=True, alone=self.live <= 1)
 
-    async def put(self, record: StepRecord, seen: Seen | None, lease: Lease) -> Reply[StepRecord]:
+    async def put(self, record: StepRecord, seen: Seen | None, lease: Holding) -> Reply[StepRecord]:
         """As `begin`: the record is final, so it is synced."""
         return await self.begin(record, seen, lease)
 
@@ -318,6 +323,13 @@ class _SqliteRenewer(Renewer):
     def _renew(self, lease: Lease, lease_ms: int) -> Reply[RunHeader]:
         with self.lock:
             return verbs.renew(self.connection.cursor(), lease, self._clock.now_ms() + lease_ms)
+
+    def renew_chunk(self, lease: ChunkLease, lease_ms: int) -> Reply[Chunk]:
+        return until_free(partial(self._renew_chunk, lease, lease_ms), self._path, limit_s=self._limit_s)
+
+    def _renew_chunk(self, lease: ChunkLease, lease_ms: int) -> Reply[Chunk]:
+        with self.lock:
+            return chunks.renew(self.connection.cursor(), lease, self._clock.now_ms() + lease_ms)
 
     def close(self) -> None:
         with self.lock:

@@ -7,13 +7,25 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from typing_extensions import override
 
-from durable_core.journal.base import Claim, Departure, Journal, Lease, Renewer, RunFilter, SegmentReader
-from durable_core.records import ACTIVE, Child, Event, Reply, RunHeader, Seen, Segment, StepRecord, Unreadable
+from durable_core.journal.base import Claim, Departure, Holding, Journal, Lease, Renewer, RunFilter
+from durable_core.records import (
+    ACTIVE,
+    Child,
+    Chunk,
+    Event,
+    Reply,
+    RunHeader,
+    Seen,
+    Segment,
+    StepRecord,
+    Unreadable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
     from durable_core.journal.carrying import Kind, Record
+    from durable_core.journal.chunks import ChunkDeparture, ChunkLease, SegmentReader
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -94,7 +106,7 @@ class ForwardingJournal(Journal):
 
     @override
     async def begin(
-        self, record: StepRecord, seen: Seen | None, lease: Lease, *, guarded: bool = False
+        self, record: StepRecord, seen: Seen | None, lease: Holding, *, guarded: bool = False
     ) -> Reply[StepRecord]:
         return await self.ask(self.inner.begin, record, seen, lease, guarded=guarded)
 
@@ -103,7 +115,7 @@ class ForwardingJournal(Journal):
         return await self.ask(self.inner.commit, record)
 
     @override
-    async def put(self, record: StepRecord, seen: Seen | None, lease: Lease) -> Reply[StepRecord]:
+    async def put(self, record: StepRecord, seen: Seen | None, lease: Holding) -> Reply[StepRecord]:
         return await self.ask(self.inner.put, record, seen, lease)
 
     @override
@@ -123,6 +135,33 @@ class ForwardingJournal(Journal):
     @override
     async def progressed(self, run_id: str, fence: int) -> bool:
         return await self.ask(self.inner.progressed, run_id, fence)
+
+    # ---- Chunks ----
+
+    @override
+    async def claim(
+        self, claimed: Chunk, seen: Chunk | None, lease_ms: int, *, dead_owner: str | None = None
+    ) -> Reply[Chunk]:
+        return await self.ask(self.inner.claim, claimed, seen, lease_ms, dead_owner=dead_owner)
+
+    @override
+    async def leave_chunk(
+        self, lease: ChunkLease, departure: ChunkDeparture, *, wakes: bool = False
+    ) -> Reply[Chunk]:
+        return await self.ask(self.inner.leave_chunk, lease, departure, wakes=wakes)
+
+    @override
+    async def chunk(self, run_id: str, step_id: str, chunk: int) -> Chunk | None:
+        return await self.ask(self.inner.chunk, run_id, step_id, chunk)
+
+    @override
+    async def chunks(self, run_id: str, step_id: str) -> AsyncIterator[list[Chunk]]:
+        for page in await self.ask(_all_of(self.inner.chunks), run_id, step_id):
+            yield page
+
+    @override
+    async def open_maps(self, *, limit: int = 100) -> list[StepRecord]:
+        return await self.ask(self.inner.open_maps, limit=limit)
 
     # ---- Segments and events ----
 

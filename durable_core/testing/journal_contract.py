@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 
 from durable_core.testing.journal_carrying import CarryingContract
+from durable_core.testing.journal_chunk_lists import ChunkListContract
+from durable_core.testing.journal_chunks import ChunkContract
 from durable_core.testing.journal_events import EventContract
 from durable_core.testing.journal_headers import HeaderContract
 from durable_core.testing.journal_listing import ListingContract
@@ -59,6 +61,8 @@ class JournalContract(
     StepContract,
     ReplayContract,
     SegmentContract,
+    ChunkContract,
+    ChunkListContract,
     EventContract,
     PruningContract,
     TombstoneContract,

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from durable_core.journal.base import Claim, Lease
+from durable_core.journal.chunks import ChunkLease
 from durable_core.records import (
     COMMITTED,
     ENDED,
     PRUNING,
     RUNNING,
     STARTED,
+    Chunk,
     Event,
     RunHeader,
     Segment,
@@ -104,6 +106,17 @@ def event(seq: int = 0, event_id: str = "e1", name: str = "approval", **columns:
     """What was sent to the first life of a run."""
     made = Event(RUN, name, seq, event_id, 1, b'"yes"', None, "json", 5, "8" * 64, AT)
     return made._replace(**columns)
+
+
+def chunk(number: int = 0, owner: str = "me", chunk_fence: int = 1, **columns: object) -> Chunk:
+    """A chunk as its owner claims it."""
+    made = Chunk(RUN, "m", number, 1, chunk_fence, RUNNING, owner, "{}", 0, updated_at=AT)
+    return made._replace(**columns)  # type: ignore[arg-type]  # columns of a chunk
+
+
+def chunk_lease(of: Chunk) -> ChunkLease:
+    """What the owner of a chunk holds."""
+    return ChunkLease(of.run_id, of.owner or "", of.fence, 0, of.step_id, of.chunk, of.chunk_fence)
 
 
 async def gathered(pages: AsyncIterator[list[T]]) -> list[T]:

@@ -14,7 +14,7 @@ import pytest
 
 from durable_core.errors import CorruptRecord, JournalUnavailable
 from durable_core.journal import _sqlite_below, _sqlite_file, _sqlite_logs, _sqlite_verbs
-from durable_core.journal.base import SegmentReader
+from durable_core.journal.chunks import SegmentReader
 from durable_core.journal.sqlite import SqliteJournal
 from durable_core.records import RunHeader
 from durable_core.testing.fake_clock import FakeClock
