@@ -18,7 +18,8 @@ from durable_core.engine import admission
 from durable_core.engine.process import this_process
 from durable_core.errors import JournalUnavailable
 from durable_core.journal.base import Journal, Lease, Renewer
-from durable_core.records import Reply, RunHeader
+from durable_core.journal.chunks import ChunkLease
+from durable_core.records import Chunk, Reply, RunHeader
 from durable_core.stores import Store, open_store
 from durable_core.testing.forwarding_journal import ForwardingJournal
 from tests.waiting import full
@@ -118,6 +119,11 @@ class _MortalRenewer(Renewer):
         if self._of.dead:
             raise JournalUnavailable("the owner is dead", waited_s=60)
         return self._inner.renew(lease, lease_ms)
+
+    def renew_chunk(self, lease: ChunkLease, lease_ms: int) -> Reply[Chunk]:
+        if self._of.dead:
+            raise JournalUnavailable("the owner is dead", waited_s=60)
+        return self._inner.renew_chunk(lease, lease_ms)
 
     def close(self) -> None:
         self._inner.close()

@@ -14,7 +14,8 @@ from typing_extensions import override
 from durable_core.blobs.base import RUNS, BlobStore
 from durable_core.checkpoints.base import CheckpointStore
 from durable_core.journal.base import Renewer
-from durable_core.records import Event, Segment, StepRecord
+from durable_core.journal.chunks import ChunkLease
+from durable_core.records import Chunk, Event, Segment, StepRecord
 from durable_core.store import Store
 from durable_core.testing.forwarding_journal import ForwardingJournal
 
@@ -32,7 +33,7 @@ T = TypeVar("T")
 JOURNAL_WRITES: Final = frozenset(
     {
         "create", "acquire", "leave", "cancel", "wake", "begin", "commit", "put", "append", "send", "take",
-        "delete", "bury", "expire", "purge",
+        "claim", "leave_chunk", "delete", "bury", "expire", "purge",
     }
 )  # fmt: skip
 """The verbs of a journal that write."""
@@ -141,6 +142,11 @@ class _WatchedRenewer(Renewer):
     def renew(self, lease: Lease, lease_ms: int) -> Reply[RunHeader]:
         self._watch.asked()
         return self._inner.renew(lease, lease_ms)
+
+    @override
+    def renew_chunk(self, lease: ChunkLease, lease_ms: int) -> Reply[Chunk]:
+        self._watch.asked()
+        return self._inner.renew_chunk(lease, lease_ms)
 
     @override
     def close(self) -> None:
@@ -281,6 +287,8 @@ def _about(*args: object) -> str:
         return about.step_id
     if isinstance(about, Segment):
         return f"{about.step_id}!{about.seq}"
+    if isinstance(about, Chunk | ChunkLease):
+        return f"{about.step_id}!{about.chunk}"
     return about.name if isinstance(about, Event) else ""
 
 

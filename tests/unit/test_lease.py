@@ -12,8 +12,9 @@ import pytest
 from durable_core.engine.lease import HeldLease, Renewals
 from durable_core.errors import DurableError, Fenced, JournalUnavailable
 from durable_core.journal.base import Lease, Renewer
+from durable_core.journal.chunks import ChunkLease
 from durable_core.journal.memory import MemoryJournal
-from durable_core.records import CANCELLED, RUNNING, Reply, RunHeader
+from durable_core.records import CANCELLED, RUNNING, Chunk, Reply, RunHeader
 from tests.stores import TurnedClock
 from tests.waiting import until
 
@@ -38,6 +39,9 @@ class Renewing(Renewer):
                 raise answer
             return answer
         return Reply(True, HEADER)
+
+    def renew_chunk(self, lease: ChunkLease, lease_ms: int) -> Reply[Chunk]:
+        raise NotImplementedError("no chunks here")
 
     def close(self) -> None:
         self.journal.closed += 1
