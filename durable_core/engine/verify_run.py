@@ -12,7 +12,19 @@ from durable_core.engine.verify_logs import LogCheck
 from durable_core.engine.verify_steps import StepCheck
 from durable_core.engine.verify_values import ValueCheck
 from durable_core.errors import CorruptRecord
-from durable_core.records import ACTIVE, RUNNING, STARTED, Event, RunHeader, Segment, StepRecord, Unreadable
+from durable_core.journal.carrying import KINDS
+from durable_core.records import (
+    ACTIVE,
+    CHUNK_STATUSES,
+    RUNNING,
+    STARTED,
+    Chunk,
+    Event,
+    RunHeader,
+    Segment,
+    StepRecord,
+    Unreadable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -48,7 +60,7 @@ class Look:
         self._values = ValueCheck(values, findings)
         self._root: RootHash | None = RootHash(header) if header is not None else None
         self._steps = StepCheck(life, findings, self._values)
-        self._seen: dict[Kind, int] = {"step": 0, "segment": 0, "event": 0}
+        self._seen: dict[Kind, int] = dict.fromkeys(KINDS, 0)
 
     async def take(self, records: Records) -> None:
         """Reads and checks everything."""
@@ -59,6 +71,7 @@ class Look:
         await self._take_steps(records)
         await self._take_segments(records)
         await self._take_events(records)
+        await self._take_chunks(records)
         await self._values.finish()
 
     def result(self, header: RunHeader) -> VerifiedRun:
@@ -91,6 +104,14 @@ class Look:
             if await events.check(event) and self._root is not None:
                 self._root.event(event)
         events.finish()
+
+    async def _take_chunks(self, records: Records) -> None:
+        """Who works on which part of a map: nothing is lost with them, since their logs say what is done."""
+        async for record in self._all(records, "chunk"):
+            chunk = cast("Chunk", record)
+            if chunk.status not in CHUNK_STATUSES:
+                told = f"chunk {chunk.chunk} has the status {chunk.status!r:.40}"
+                self._findings.damage("chunk-status", chunk.step_id, told)
 
     async def _all(self, records: Records, kind: Kind) -> AsyncIterator[Record]:
         """The records of a kind that can be read; those that can't are told of."""

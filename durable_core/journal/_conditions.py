@@ -25,7 +25,7 @@ from durable_core.journal._dynamodb_requests import (
     put,
     update,
 )
-from durable_core.journal._items import event_item, header_item, segment_item, step_item
+from durable_core.journal._items import event_item, header_item, item_of, segment_item, step_item
 from durable_core.records import (
     ACTIVE,
     CANCELLED,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from durable_core.journal.base import Claim, Departure, Lease
+    from durable_core.journal.carrying import Record
     from durable_core.records import Child, Seen, StepRecord
 
 Changes = dict[str, Value | None]
@@ -240,7 +241,7 @@ def take(table: str, event: Event, outcome: StepRecord) -> tuple[Write, Write]:
 # ---- Imports ----
 
 
-def restore(table: str, record: StepRecord | Segment | Event, base_fence: int) -> Write:
+def restore(table: str, record: Record, base_fence: int) -> Write:
     """A record of an imported run; what an earlier life of the id left gives way.
 
     I   PRUNING, fence 3, base 2 ── restore s1 [none, or fence ≤ 2] ─▶ applied ── (paused) ── restore s2
@@ -248,11 +249,7 @@ def restore(table: str, record: StepRecord | Segment | Event, base_fence: int) -
 
     The late s2 lies under the tombstone, fence 4, where it counts as absent.
     """
-    if isinstance(record, Segment):
-        item = segment_item(record)
-    else:
-        item = event_item(record) if isinstance(record, Event) else step_item(record)
-    return put(table, item, absent("pk") | at_most("fence", base_fence))
+    return put(table, item_of(record), absent("pk") | at_most("fence", base_fence))
 
 
 def restore_header(table: str, header: RunHeader, lease: Lease) -> Write:

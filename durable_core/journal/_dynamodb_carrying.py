@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from durable_core.errors import CorruptRecord
 from durable_core.journal import _conditions as conditions
 from durable_core.journal._dynamodb_keys import (
+    CHUNKS,
     EVENTS,
     HEADER,
     LAST,
@@ -18,7 +19,7 @@ from durable_core.journal._dynamodb_keys import (
 )
 from durable_core.journal._dynamodb_requests import between, equals, query
 from durable_core.journal._dynamodb_table import Table, together
-from durable_core.journal._items import event_of, header_of, segment_of, step_of
+from durable_core.journal._items import chunk_of, event_of, header_of, segment_of, step_of
 from durable_core.journal.base import Journal, Lease
 from durable_core.journal.carrying import Kind, Record, kind_of
 from durable_core.records import Reply, RunHeader, Unreadable
@@ -31,12 +32,16 @@ _READERS: Final[dict[Kind, Callable[[Item], Record]]] = {
     "step": step_of,
     "segment": segment_of,
     "event": event_of,
+    "chunk": chunk_of,
 }
-_PREFIXES: Final[dict[Kind, str]] = {"step": STEPS, "segment": SEGMENTS, "event": EVENTS}
+_PREFIXES: Final[dict[Kind, str]] = {
+    "step": STEPS, "segment": SEGMENTS, "event": EVENTS, "chunk": CHUNKS,
+}  # fmt: skip
 # Everything under a run has its place in one of these, so that keys that nobody could have made are met, too.
 _BEFORE: Final = '"'  # the character before #
 _RANGES: Final[dict[Kind, tuple[str, str]]] = {
-    "event": ("\x01", f"{SEGMENTS[:-1]}{_BEFORE}{LAST}"),
+    "chunk": ("\x01", f"{EVENTS[:-1]}{_BEFORE}{LAST}"),
+    "event": (EVENTS, f"{SEGMENTS[:-1]}{_BEFORE}{LAST}"),
     "segment": (SEGMENTS, f"{STEPS[:-1]}{_BEFORE}{LAST}"),
     "step": (STEPS, LAST),
 }

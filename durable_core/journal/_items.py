@@ -47,6 +47,8 @@ from durable_core.records import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from durable_core.journal.carrying import Record
+
 MAX_ITEM_BYTES: Final = 400 * 1024
 MAX_SORT_KEY_BYTES: Final = 1024
 
@@ -95,6 +97,19 @@ def chunk_item(chunk: Chunk) -> Item:
 def event_item(event: Event) -> Item:
     """The item of an event."""
     return key(event.run_id, event_key(event.name, event.seq)) | _attributes(event._asdict())
+
+
+def item_of(record: Record) -> Item:
+    """The item of any record under a header."""
+    match record:
+        case StepRecord():
+            return step_item(record)
+        case Segment():
+            return segment_item(record)
+        case Event():
+            return event_item(record)
+        case _:
+            return chunk_item(record)
 
 
 def _attributes(values: Mapping[str, Any]) -> Item:

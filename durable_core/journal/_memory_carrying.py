@@ -55,5 +55,6 @@ class MemoryCarrying(MemoryRows, Journal):
             "step": self.records,
             "segment": self.logs,
             "event": self.letters,
+            "chunk": self.claims,
         }
         return tables[kind]

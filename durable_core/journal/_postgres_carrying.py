@@ -15,9 +15,13 @@ if TYPE_CHECKING:
 
     from durable_core.journal._postgres_pool import Pool, Session
 
-_ROWS: Final[dict[Kind, int]] = {"step": 2000, "segment": 16, "event": 2000}  # a segment has up to 350 KB
-RESTORED_AT_ONCE: Final[dict[Kind, int]] = {"step": 200, "segment": 16, "event": 200}
-_TABLES: Final[dict[Kind, str]] = {"step": "checkpoints", "segment": "segments", "event": "events"}
+_ROWS: Final[dict[Kind, int]] = {  # a segment has up to 350 KB
+    "step": 2000, "segment": 16, "event": 2000, "chunk": 2000,
+}  # fmt: skip
+RESTORED_AT_ONCE: Final[dict[Kind, int]] = {"step": 200, "segment": 16, "event": 200, "chunk": 200}
+_TABLES: Final[dict[Kind, str]] = {
+    "step": "checkpoints", "segment": "segments", "event": "events", "chunk": "chunks",
+}  # fmt: skip
 
 _READ: Final = {
     kind: f"SELECT {columns(KINDS[kind]._fields)} FROM durable.{table} WHERE run_id = %s"

@@ -9,24 +9,27 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from durable_core.journal._sqlite_verbs import (
     MINE,
     RUN_COLUMNS,
-    STEP_COLUMNS,
     columns,
     marks,
     select_header,
 )
 from durable_core.journal.base import Journal, Lease
 from durable_core.journal.carrying import KEYS, KINDS, Kind, Record, kind_of, read_row
-from durable_core.records import Event, Reply, RunHeader, Segment, Unreadable
+from durable_core.records import Reply, RunHeader, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
 T = TypeVar("T")
 
-_ROWS: Final[dict[Kind, int]] = {"step": 2000, "segment": 16, "event": 2000}  # a segment has up to 350 KB
-RESTORED_AT_ONCE: Final[dict[Kind, int]] = {"step": 200, "segment": 16, "event": 200}
-_TABLES: Final[dict[Kind, str]] = {"step": "checkpoints", "segment": "segments", "event": "events"}
-_COLUMNS: Final = {"step": STEP_COLUMNS, "segment": Segment._fields, "event": Event._fields}
+_ROWS: Final[dict[Kind, int]] = {  # a segment has up to 350 KB
+    "step": 2000, "segment": 16, "event": 2000, "chunk": 2000,
+}  # fmt: skip
+RESTORED_AT_ONCE: Final[dict[Kind, int]] = {"step": 200, "segment": 16, "event": 200, "chunk": 200}
+_TABLES: Final[dict[Kind, str]] = {
+    "step": "checkpoints", "segment": "segments", "event": "events", "chunk": "chunks",
+}  # fmt: skip
+_COLUMNS: Final = {kind: made._fields for kind, made in KINDS.items()}
 
 # The texts below are put together from the names above and from constants; every value is bound.
 

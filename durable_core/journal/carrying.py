@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, Literal, get_type_hints
 
-from durable_core.records import Event, Segment, StepRecord, Unreadable
+from durable_core.records import Chunk, Event, Segment, StepRecord, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -27,14 +27,20 @@ if TYPE_CHECKING:
     from durable_core.journal.base import Lease
     from durable_core.records import Reply, RunHeader
 
-Kind = Literal["step", "segment", "event"]
-Record = StepRecord | Segment | Event
+Kind = Literal["step", "segment", "event", "chunk"]
+Record = StepRecord | Segment | Event | Chunk
 
-KINDS: Final[dict[Kind, type[Record]]] = {"step": StepRecord, "segment": Segment, "event": Event}
+KINDS: Final[dict[Kind, type[Record]]] = {
+    "step": StepRecord,
+    "segment": Segment,
+    "event": Event,
+    "chunk": Chunk,
+}
 KEYS: Final[dict[Kind, tuple[str, ...]]] = {
     "step": ("step_id",),
     "segment": ("step_id", "chunk", "seq"),
     "event": ("name", "seq"),
+    "chunk": ("step_id", "chunk"),
 }
 """By what the records of a run are told apart, and ordered: texts by their UTF-8 bytes."""
 
@@ -89,7 +95,7 @@ def read_row(kind: Kind, row: Sequence[Any]) -> Record | Unreadable:
 
 def kind_of(record: Record) -> Kind:
     """What kind of record it is."""
-    return "step" if isinstance(record, StepRecord) else "segment" if isinstance(record, Segment) else "event"
+    return next(kind for kind, made in KINDS.items() if isinstance(record, made))
 
 
 def unreadable(kind: Kind, record: Record, why: str) -> Unreadable:
@@ -101,6 +107,8 @@ def place_of(record: Record) -> str:
     """Where a record is among those of its step or event; empty for steps."""
     if isinstance(record, Segment):
         return f"segment {record.seq} of chunk {record.chunk}"
+    if isinstance(record, Chunk):
+        return f"chunk {record.chunk}"
     return f"number {record.seq}" if isinstance(record, Event) else ""
 
 

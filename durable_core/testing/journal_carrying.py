@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 
 from durable_core.journal.carrying import KINDS, Kind, Record
-from durable_core.records import COMPLETED, PRUNING, Event, RunHeader
-from durable_core.testing import journal_segments
+from durable_core.records import COMPLETED, PRUNING, Chunk, Event, RunHeader
+from durable_core.testing import journal_chunks, journal_segments
 from durable_core.testing.samples import (
     AT,
     LEASE_MS,
@@ -34,11 +34,17 @@ if TYPE_CHECKING:
 
     from durable_core.journal.base import Journal, Lease
 
-ROWS: dict[Kind, Record] = {"step": committed(attempt()), "segment": segment(), "event": event()}
+ROWS: dict[Kind, Record] = {
+    "step": committed(attempt()),
+    "segment": segment(),
+    "event": event(),
+    "chunk": journal_chunks.EVERY_COLUMN,
+}
 OTHERS: dict[Kind, Record] = {
     "step": committed(attempt(), b'"other"'),
     "segment": segment(data=b"other"),
     "event": event(data=b'"other"'),
+    "chunk": journal_chunks.EVERY_COLUMN._replace(owner="other"),
 }
 KIND_NAMES = tuple(KINDS)
 WHOLE = RunHeader(
@@ -119,7 +125,7 @@ class CarryingContract:
                 reply = await journal.restore([full], lease)
                 assert (reply.ok, reply.row) == (True, None)
             assert await stored(rival, of) == [full]
-            other = OTHERS[of] if isinstance(full, Event) else full._replace(attempt_id="x")
+            other = OTHERS[of] if isinstance(full, Event | Chunk) else full._replace(attempt_id="x")
             reply = await journal.restore([other], lease)
             assert (reply.ok, reply.row) == (False, full)
             assert await stored(rival, of) == [full]
