@@ -28,6 +28,7 @@ from durable_core.journal._sqlite_file import (
     prepare,
     until_free,
 )
+from durable_core.journal._sqlite_listing import list_runs
 from durable_core.journal._sqlite_logs import PAGE_ROWS
 from durable_core.journal._sqlite_looking import check_readable, look, may_only_be_read, not_writable
 from durable_core.journal._sqlite_writer import Writer
@@ -126,7 +127,7 @@ class SqliteJournal(SqliteChunks):
 
     async def runs(self, wanted: RunFilter) -> list[RunHeader]:
         """One SELECT along an index."""
-        query, values = verbs.list_runs(wanted)
+        query, values = list_runs(wanted)
         rows = await self.read(lambda reader: _tolerantly(reader, query, values))
         return [verbs.listed(row) for row in rows]
 
