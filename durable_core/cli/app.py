@@ -10,6 +10,7 @@ import typer
 
 from durable_core.cli import (
     checkpoints,
+    costing,
     looking,
     making,
     outcome,
@@ -70,6 +71,7 @@ app.command("cancel")(repairing.cancel)
 app.command("skip")(repairing.skip)
 app.command("fork")(repairing.fork)
 app.command("report")(reporting.report)
+app.command("cost")(costing.cost)
 app.command("worker")(working.worker)
 app.command("recover")(working.recover)
 app.command("prune")(pruning.prune)

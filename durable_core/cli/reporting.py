@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from durable_core.cli import output
+from durable_core.cli.costing import cost_card, cost_of
 from durable_core.cli.finding import named_store
 from durable_core.cli.jsonable import as_document, as_text, stored_as_json
 from durable_core.cli.map_report import map_card
@@ -131,6 +132,10 @@ async def _read(store: Store, given: str, *, values: bool) -> Document:
             if record.kind == MAP_KIND:
                 maps.append((begun(record), await map_card(store, header, record, step)))
             steps.append((begun(record), step))
+        try:
+            bill = await cost_of(store, header)
+        except CorruptRecord:  # it is marked where it is shown
+            bill = None
     finally:
         await store.close()
     ordered = [step for _, step in sorted(steps, key=lambda one: one[0])]
@@ -142,7 +147,7 @@ async def _read(store: Store, given: str, *, values: bool) -> Document:
         "timeline": timeline(run, ordered, now_ms),
         "maps": [card for _, card in sorted(maps, key=lambda one: one[0])],
         "rankings": _rankings(ordered),
-        "cost": None,
+        "cost": cost_card(bill) if bill is not None else None,
         "made": f"Made from {store.url} at {rfc3339(now_ms)[:19].replace('T', ' ')}Z by durable-core.",
         "damaged": bool(run["corrupt"] or any(one["corrupt"] for one in ordered)),
     }

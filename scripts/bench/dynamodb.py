@@ -27,12 +27,15 @@ from durable_core import Context, DurableWorkflowExecutor, configure_logging, st
 from durable_core.aws.table import table_request
 from durable_core.aws.transport import Service, Transport, open_transport
 from durable_core.blobs.s3 import S3Blobs
+from durable_core.cost.prices import AS_OF, PRICES, REGION
 from durable_core.journal.dynamodb import DynamoJournal
 from durable_core.store import Store
-from scripts.bench.dynamodb_units import AS_OF, PRICES, REGION, Bill, Meter
+from scripts.bench.dynamodb_units import Meter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from durable_core.cost.bill import Bill
 
 STEPS: Final = 20
 SIZES: Final = {"200 B": 200, "2 KB": 2_000, "8 KB": 8_000, "64 KB": 64_000}

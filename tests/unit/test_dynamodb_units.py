@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from durable_core.cost.bill import Bill, index_units
 from durable_core.journal import _conditions as conditions
 from durable_core.journal._items import header_item, step_item
 from durable_core.records import COMPLETED
 from durable_core.testing.samples import attempt, committed, header, lease_of, owned
-from scripts.bench.dynamodb_units import Bill, Meter, index_units
+from scripts.bench.dynamodb_units import Meter
 
 
 def put(meter: Meter, item: dict[str, Any]) -> float:
