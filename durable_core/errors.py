@@ -176,11 +176,16 @@ class RunFailed(DurableError):
 
     def __init__(self, run_id: str, error: dict[str, str], *, remedy: str | None = None) -> None:
         super().__init__(
-            f"the run failed: {error.get('type', 'error')}: {error.get('message', '')}",
+            f"the run failed: {_told(error)}",
             run_id=run_id,
             remedy=remedy or "Mend the cause, then resume the run: committed steps are not run again",
         )
         self.error = error
+
+
+def _told(error: dict[str, str]) -> str:
+    kind = "" if error.get("code", "").endswith("_FAILED") else f"{error.get('type', 'error')}: "
+    return f"{kind}{error.get('message', '')}"  # a failed step, map or branch says itself what it is
 
 
 class RunCancelled(DurableError):
@@ -205,11 +210,7 @@ class StepFailed(DurableError):
     code = "STEP_FAILED"
 
     def __init__(self, run_id: str, step_id: str, error: dict[str, str]) -> None:
-        super().__init__(
-            f"the step failed: {error.get('type', 'error')}: {error.get('message', '')}",
-            run_id=run_id,
-            step_id=step_id,
-        )
+        super().__init__(f"the step failed: {_told(error)}", run_id=run_id, step_id=step_id)
         self.error = error
 
 

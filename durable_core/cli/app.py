@@ -11,6 +11,7 @@ import typer
 from durable_core.cli import (
     checkpoints,
     costing,
+    listing,
     looking,
     making,
     outcome,
@@ -19,6 +20,7 @@ from durable_core.cli import (
     repairing,
     reporting,
     running,
+    watching,
     working,
 )
 from durable_core.errors import DurableError, UsageError
@@ -64,8 +66,9 @@ def _durable(
 
 app.command("run")(running.run)
 app.command("resume")(running.resume)
-app.command("list")(looking.list_runs)
+app.command("list")(listing.list_runs)
 app.command("show")(looking.show)
+app.command("watch")(watching.watch)
 app.command("signal")(repairing.signal)
 app.command("cancel")(repairing.cancel)
 app.command("skip")(repairing.skip)

@@ -6,7 +6,7 @@ A record that somebody damaged is still told of, with what is wrong with it unde
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.clock import epoch_ms, rfc3339
 from durable_core.engine.process import is_dead, told
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Document = dict[str, Any]
+
+IN_DOUBT: Final = "in doubt"
+"""The state of a step that had begun when its owner went, and of which no outcome is recorded."""
 
 
 class _Columns:
@@ -165,7 +168,7 @@ def _state(record: StepRecord, error: Document, detail: Document, run: Document)
         return "interrupted"
     driver = run["driver"]
     alive = driver is not None and driver["state"] == "driving" and record.fence == run["fence"]
-    return "running" if alive else "in doubt"
+    return "running" if alive else IN_DOUBT
 
 
 def _took_ms(begin: str | None, end: str | None) -> int | None:

@@ -154,8 +154,9 @@ def error_document(error: DurableError) -> dict[str, object]:
 def _tell_failure(failed: FailedRun) -> None:
     output.tell(f"Error: {_indented(failed.message)}")
     output.tell(f"Run: {output.clean(failed.run_id)}")
-    if failed.steps:
-        output.tell(f"Failed steps: {output.clean(', '.join(failed.steps))}")
+    steps = [step_id for step_id in failed.steps if not step_id.rpartition("/")[2].startswith("!")]
+    if steps:  # without the joins that failed with them, which are shown nowhere as steps
+        output.tell(f"Failed steps: {output.clean(', '.join(steps))}")
     output.tell(output.clean(failed.remedy))
 
 

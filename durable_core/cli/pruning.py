@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import re
 import sys
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from durable_core.cli import output
+from durable_core.cli.ages import parse_age
 from durable_core.cli.finding import complete_run_id, named_store
 from durable_core.cli.jsonable import as_document
 from durable_core.cli.options import AsJson, StoreUrl, set_up_logging
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from durable_core.engine.pruning import LeftRun
     from durable_core.engine.sweeping import SweepReport
 
-_AGE: Final = re.compile(r"([0-9]{1,6})([smhdw])")
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _COLUMNS: Final = (
     Column("run", folds=True),
     Column("workflow", folds=True, from_width=110),
@@ -112,20 +109,6 @@ def prune(
         output.write(_sweep_text(swept))
     if code := _exit_code(report, swept, named=bool(run_ids)):
         raise typer.Exit(code)
-
-
-def parse_age(text: str) -> timedelta:
-    """A time span as people write it: a whole number and one of s, m, h, d, w.
-
-    Raises:
-        UsageError: It is something else.
-    """
-    found = _AGE.fullmatch(text)
-    if found is None:
-        raise UsageError(
-            f"--older-than {text!r:.40} is no age", remedy="Write a number and a unit: 30d, 12h, 90m, 45s, 2w"
-        )
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
 # ---- Doing it ----

@@ -10,6 +10,7 @@ from durable_core.cli.jsonable import as_text
 from durable_core.cli.output import clean, clean_lines, encodable
 from durable_core.cli.tables import Column, facts_text, table
 from durable_core.records import PRUNING, STARTED, SUSPENDED
+from durable_core.report.scopes import Scope, tree_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,7 +58,9 @@ def runs_table(runs: Sequence[Document], *, more: bool) -> str:
         for run in runs
     ]
     shown = f"{len(runs)} run{'s' * (len(runs) != 1)}"
-    footer = f"{shown}, and there are more: --limit" if more else shown
+    footer = (
+        f"{shown}, and there are more: --limit N, or --after {clean(runs[-1]['run_id'])}" if more else shown
+    )
     damaged = [f"Corrupt: run {run['run_id']}: {run['corrupt']}" for run in runs if run["corrupt"]]
     return (table(_RUNS, rows) if rows else "") + f"{footer}\n" + _lines(damaged)
 
@@ -112,14 +115,28 @@ def item_text(run_id: str, item: Document, shown: str | None, steps: Sequence[Do
 
 def _steps_text(steps: Sequence[Document]) -> str:
     damaged = [f"Corrupt: step {one['step_id']}: {one['corrupt']}" for one in steps if one["corrupt"]]
-    rows = [
-        (
-            step["step_id"], step_status(step), step["attempt"], step["crashes"], moment(step["started_at"]),
+    rows: list[tuple[object, ...]] = []
+    for name, step in _named(steps):
+        if step is None:
+            rows.append((name, *[""] * (len(_STEPS) - 1)))
+            continue
+        rows.append((
+            name, step_status(step), step["attempt"], step["crashes"], moment(step["started_at"]),
             duration(step["took_ms"]), size(step["output_size_bytes"]),
-        )
-        for step in steps
-    ]  # fmt: skip
+        ))  # fmt: skip
     return (f"\n{table(_STEPS, rows)}" if rows else "") + _lines(damaged)
+
+
+def _named(steps: Sequence[Document]) -> list[tuple[str, Document | None]]:
+    """Steps with their names: as a tree for people; whole ids in a pipe, where each line is by itself."""
+    if not sys.stdout.isatty():
+        return [(str(step["step_id"]), step) for step in steps]
+    found: list[tuple[str, Document | None]] = []
+    for depth, one in tree_of(steps).walk():
+        path = one.path if isinstance(one, Scope) else str(one["step_id"])
+        indented = "  " * depth + path.rpartition("/")[2]
+        found.append((f"{indented}/", None) if isinstance(one, Scope) else (indented, one))
+    return found
 
 
 def step_text(run_id: str, step: Document, shown: str | None) -> str:

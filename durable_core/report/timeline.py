@@ -6,10 +6,10 @@ Nothing is read here, and nothing is judged: the facts of run and steps come in 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.clock import epoch_ms
+from durable_core.report.scopes import Scope, tree_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,14 +26,6 @@ _COPIED: Final = (
 _STATES: Final = {"in doubt", "running", "retrying", "waiting", "interrupted"}
 
 
-@dataclass(slots=True)
-class _Scope:
-    """A scope with what is in it, in the order in which it was begun."""
-
-    path: str
-    children: list[_Scope | Document] = field(default_factory=list)
-
-
 def timeline(run: Document, steps: Sequence[Document], now_ms: int) -> Document:
     """A run's steps as rows of a tree.
 
@@ -48,14 +40,9 @@ def timeline(run: Document, steps: Sequence[Document], now_ms: int) -> Document:
         `counts` of rows by mark; `left_out`, the number of steps that are not shown.
     """
     shown = list(steps) if len(steps) <= MOST_STEPS else _noteworthy(steps)
-    root = _Scope("")
-    scopes = {"": root}
-    for step in shown:
-        scope, _, _ = str(step["step_id"]).rpartition("/")
-        _scope_at(scopes, scope).children.append(step)
     start = _moment(run["created_at"]) or min(filter(None, map(_first_ms, shown)), default=now_ms)
     rows: list[Document] = []
-    _lay_out(root, rows, start, parent=-1, depth=0)
+    _lay_out(tree_of(shown), rows, start, parent=-1, depth=0)
     ends = [row["end"] for row in rows if row.get("end") is not None]
     ended = _moment(run["ended_at"])
     if ended is None and _goes_on(run):
@@ -117,24 +104,10 @@ def _noteworthy(steps: Sequence[Document]) -> list[Document]:
     return found
 
 
-def _scope_at(scopes: dict[str, _Scope], path: str) -> _Scope:
-    """The scope of a path, which is put into the one above it when it is first met."""
-    missing = []
-    while path not in scopes:
-        missing.append(path)
-        path, _, _ = path.rpartition("/")
-    found = scopes[path]
-    for below in reversed(missing):
-        scope = _Scope(below)
-        found.children.append(scope)
-        scopes[below] = found = scope
-    return found
-
-
-def _lay_out(scope: _Scope, rows: list[Document], start: int, *, parent: int, depth: int) -> None:
+def _lay_out(scope: Scope, rows: list[Document], start: int, *, parent: int, depth: int) -> None:
     """Appends the rows of a scope's children, each before its own."""
     for child in scope.children:
-        if not isinstance(child, _Scope):
+        if not isinstance(child, Scope):
             rows.append(_step_row(child, start, parent, depth))
             continue
         place = len(rows)

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from durable_core import Context, DurableWorkflowExecutor, RunFailed, step, workflow
+from durable_core.cli.ages import parse_age
 from durable_core.cli.app import execute
-from durable_core.cli.pruning import parse_age
 from durable_core.errors import UsageError
 
 
