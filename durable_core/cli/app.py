@@ -20,6 +20,7 @@ from durable_core.cli import (
     repairing,
     reporting,
     running,
+    verifying,
     watching,
     working,
 )
@@ -78,6 +79,7 @@ app.command("cost")(costing.cost)
 app.command("worker")(working.worker)
 app.command("recover")(working.recover)
 app.command("prune")(pruning.prune)
+app.command("verify")(verifying.verify)
 app.command("init")(making.init)
 app.add_typer(checkpoints.checkpoint_app, name="checkpoint")
 app.add_typer(checkpoints.workflow_app, name="workflow")
