@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from durable_core import DurableWorkflowExecutor
 from durable_core.clock import Clock, SystemClock
-from durable_core.engine import admission
+from durable_core.engine import admission, importing
 from durable_core.engine.process import this_process
 from durable_core.errors import JournalUnavailable
 from durable_core.journal.base import Journal, Lease, Renewer
@@ -215,16 +215,20 @@ class Processes:
         """Who acquires a run from now on counts as dead for certain once it has gone."""
         told = json.loads(this_process())
         told["started"] += next(self._numbers)  # no process has this pid and that start
-        self._monkeypatch.setattr(admission, "this_process", lambda: json.dumps(told))
+        self._is(lambda: json.dumps(told))
 
     def next_is_unknown(self) -> None:
         """Who acquires a run from now on runs on another host: nobody can tell whether it lives."""
         told = json.loads(this_process()) | {"host": "elsewhere"}
-        self._monkeypatch.setattr(admission, "this_process", lambda: json.dumps(told))
+        self._is(lambda: json.dumps(told))
 
     def next_lives(self) -> None:
         """Who acquires a run from now on is this process."""
-        self._monkeypatch.setattr(admission, "this_process", this_process)
+        self._is(this_process)
+
+    def _is(self, process: Callable[[], str]) -> None:
+        for module in (admission, importing):
+            self._monkeypatch.setattr(module, "this_process", process)
 
 
 async def crash(

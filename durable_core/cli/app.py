@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from durable_core.cli import (
+    carrying,
     checkpoints,
     costing,
     listing,
@@ -80,6 +81,8 @@ app.command("worker")(working.worker)
 app.command("recover")(working.recover)
 app.command("prune")(pruning.prune)
 app.command("verify")(verifying.verify)
+app.command("export")(carrying.export)
+app.command("import")(carrying.import_file)
 app.command("init")(making.init)
 app.add_typer(checkpoints.checkpoint_app, name="checkpoint")
 app.add_typer(checkpoints.workflow_app, name="workflow")

@@ -8,12 +8,15 @@ from durable_core.engine.calls import run_here
 
 if TYPE_CHECKING:
     import builtins
+    import os
     from collections.abc import Sequence
 
     from durable_core.engine.chunk_result import ChunkResult
     from durable_core.engine.executor import DurableWorkflowExecutor
+    from durable_core.engine.exporting import ExportedRun
     from durable_core.engine.findings import VerifyReport
     from durable_core.engine.forks import ForkPlan
+    from durable_core.engine.importing import ImportedRun
     from durable_core.engine.results import RunResult, RunView, StepView
     from durable_core.engine.retention import PruneReport
     from durable_core.engine.sweeping import SweepReport
@@ -94,3 +97,11 @@ class BlockingExecutor:
     def verify(self, run_ids: str | Sequence[str] | None = None, **options: Any) -> VerifyReport:
         """Looks for damage."""
         return run_here(self._executor.verify(run_ids, **options), "verify")
+
+    def export_run(self, run_id: str, path: str | os.PathLike[str], **options: Any) -> ExportedRun:
+        """Writes a run into one file."""
+        return run_here(self._executor.export_run(run_id, path, **options), "export_run")
+
+    def import_run(self, path: str | os.PathLike[str], **options: Any) -> ImportedRun:
+        """Takes a run in."""
+        return run_here(self._executor.import_run(path, **options), "import_run")

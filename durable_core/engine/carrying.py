@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from durable_core.engine import verifying
+from durable_core.engine import admission, exporting, importing, verifying
 from durable_core.engine.findings import VerifyReport
 from durable_core.engine.running import released_on_sigterm
 from durable_core.errors import RunNotFound
 from durable_core.identity import check_id
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Sequence
 
     from durable_core.engine.drive import Tools
@@ -68,6 +70,53 @@ class Carrying:
             if on_run is not None:
                 on_run(found)
         return VerifyReport(tuple(runs))
+
+    @released_on_sigterm
+    async def export_run(
+        self, run_id: str, path: str | os.PathLike[str], *, replace: bool = False
+    ) -> exporting.ExportedRun:
+        """Writes a run into one file that any store can take in, after a look for damage.
+
+        A run that isn't over may be exported while nobody drives it.
+
+        Args:
+            run_id: The run.
+            path: The file; whole or not there.
+            replace: Whether a file that is there is replaced.
+
+        Raises:
+            RunNotFound: There is no such run.
+            RunBusy: Somebody drives it.
+            RunPruned: It is being pruned.
+            CorruptRecord: It is damaged; tells of the first damages.
+            UsageError: The file is there already.
+            StoreMisconfigured: The file can't be written.
+        """
+        await self.store.journal.open()
+        header = await admission.header_of(self._tools, run_id, self.store.url)
+        return await exporting.export_run(self._tools, header, Path(path), replaces=replace)
+
+    @released_on_sigterm
+    async def import_run(
+        self, path: str | os.PathLike[str], *, dry_run: bool = False
+    ) -> importing.ImportedRun:
+        """Takes a run in that was exported from any store; all of the file is looked at first.
+
+        It keeps its id, and has the same root hash. One that isn't over waits to be resumed by hand: the
+        store that it comes from may go on with it. An import that dies can be repeated, or pruned.
+
+        Args:
+            path: The file, which anybody may have made.
+            dry_run: Only look whether it could be taken in.
+
+        Raises:
+            UsageError: There is no such file.
+            CorruptRecord, SchemaTooNew: It is no whole exported run, or one of a newer version.
+            RunInputMismatch: The store has a run of that id.
+            RunBusy: Somebody imports or prunes it at the moment.
+            OutputTooLarge: A record is larger than this store can take.
+        """
+        return await importing.import_run(self._tools, Path(path), dry_run=dry_run)
 
 
 def _unheard(_: Finding) -> None:

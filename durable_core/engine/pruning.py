@@ -19,10 +19,11 @@ from durable_core.blobs.base import is_ref
 from durable_core.clock import rfc3339
 from durable_core.engine import admission
 from durable_core.engine.asking import ask
-from durable_core.engine.lease import HeldLease, lost_to
+from durable_core.engine.hold import Hold
+from durable_core.engine.lease import lost_to
 from durable_core.engine.process import told
 from durable_core.errors import CorruptRecord, DurableError, Fenced
-from durable_core.journal.base import Departure, Lease
+from durable_core.journal.base import Departure
 from durable_core.records import ACTIVE, CORRUPT, ENDED, PRUNING, TOMBSTONE
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ async def prune_run(tools: Tools, seen: RunHeader) -> PrunedRun | LeftRun | None
     if not isinstance(taken, admission.Admitted):
         return LeftRun(taken.run_id, taken.status, why_left(tools, taken) or "it went on since it was read")
     header = taken.header
-    hold = _Hold(tools, header)
+    hold = Hold(tools, header)
     try:
         cleared = await clear(tools, header.run_id, header.fence, hold.check)
         await _bury(tools, hold)
@@ -217,39 +218,10 @@ def _pruned(seen: RunHeader, records: int, blobs: int) -> PrunedRun:
     )
 
 
-# ---- The pruner's hold on the run ----
+# ---- The ends of a prune ----
 
 
-class _Hold:
-    """The lease of a pruner, which is renewed for as long as it takes."""
-
-    def __init__(self, tools: Tools, header: RunHeader) -> None:
-        self._tools = tools
-        self.lease = Lease(header.run_id, header.owner or "", header.fence, header.base_fence)
-        is_abandoned = asyncio.get_running_loop().is_closed
-        self.held = HeldLease(
-            self.lease, tools.lease_ms, tools.clock, _noted, header.wake_count, is_abandoned
-        )
-        tools.renewals.keep(self.held)
-
-    async def check(self) -> None:
-        """Before each write.
-
-        Raises:
-            Fenced: Another pruner has taken over.
-            JournalUnavailable: Nobody can tell.
-        """
-        if self.held.lost is not None:
-            raise self.held.lost
-        if self.held.is_over():
-            await asyncio.to_thread(self._tools.renewals.renew_now, self.held)
-
-
-def _noted(_: DurableError) -> None:
-    """The next check raises it."""
-
-
-async def _bury(tools: Tools, hold: _Hold) -> None:
+async def _bury(tools: Tools, hold: Hold) -> None:
     """Puts the tombstone in the place of the header.
 
     P   PRUNING, fence 3 ── (paused past its lease) ────────────────────── bury [fence 3] ─▶ refused
@@ -267,7 +239,7 @@ async def _bury(tools: Tools, hold: _Hold) -> None:
         raise lost_to(row, hold.lease)
 
 
-async def _release(tools: Tools, hold: _Hold, header: RunHeader, error: BaseException) -> None:
+async def _release(tools: Tools, hold: Hold, header: RunHeader, error: BaseException) -> None:
     """Lets the next prune go on without waiting for the end of the lease. The header keeps its pointers."""
     tools.renewals.drop(hold.held)
     departure = Departure(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from durable_core.blobs.base import is_run_id
 from durable_core.engine.verify_header import is_time
 from durable_core.engine.verify_values import StoredValue
 from durable_core.identity import place_of
@@ -46,6 +47,8 @@ class EventCheck:
         if event.fence != self._life.base_fence + 1:
             told = f"it was sent to life {event.fence}, and this is {self._life.base_fence + 1}"
             self._damage("future-fence", event, told)
+        if not is_run_id(event.name) or not is_run_id(event.event_id) or event.seq < 0:
+            self._damage("event-identity", event, f"no event can have the id {event.event_id!r:.140}")
         # What came before the first of this life may have been swept with the life before.
         if self._next_seq is not None and event.seq != self._next_seq:
             self._damage("event-missing", event, f"there is none from {self._next_seq} to {event.seq - 1}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from durable_core.engine.verify_header import SHA256
 from durable_core.engine.verify_values import StoredValue
 from durable_core.errors import CorruptRecord
 from durable_core.item_table import ItemTable, Place
-from durable_core.outcomes import BLOB, Outcome, lines_of, outcomes_of
+from durable_core.outcomes import BLOB, ERROR, Outcome, lines_of, outcomes_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from durable_core.records import Segment
 
 _MOST_ITEMS: Final = 100_000_000  # of a map that can be looked through here
+_MOST_PLACES: Final = 100_000_000
+_MARK: Final = re.compile("[0-9a-f]{16}")
 
 
 class _Log(NamedTuple):
@@ -63,6 +67,9 @@ class LogCheck:
 
     async def check(self, segment: Segment) -> None:
         """Checks one segment."""
+        if not (0 <= segment.chunk < _MOST_PLACES and 0 <= segment.seq < _MOST_PLACES):
+            self._damage("segment-damaged", segment, "there is no such place")
+            return
         log = _Log(segment.step_id, segment.chunk)
         if log != self._log:
             self._end_log()
@@ -132,6 +139,7 @@ class LogCheck:
     async def _check_outcomes(self, segment: Segment, facts: MapFacts) -> None:
         outcomes, refs = outcomes_of(segment), []
         for outcome in outcomes:
+            _check_sound(outcome)
             if outcome.kind == BLOB:
                 pointer = outcome.pointer()
                 refs.append(pointer.ref)
@@ -156,6 +164,8 @@ class LogCheck:
             places = [Place._make(json.loads(line)) for line in lines_of(segment)]
         except (ValueError, TypeError, RecursionError) as error:
             raise CorruptRecord(f"the order of the items can't be read: {error}") from error
+        if not all(type(part) is int and part >= 0 for place in places for part in place):
+            raise CorruptRecord("the order of the items can't be read")
         if self._items is not None and self._items.is_of_order(segment.seq):
             self._items.order += places
 
@@ -219,6 +229,21 @@ class _CommittedItems:
 
     def _ordered_rows(self) -> Sequence[int] | None:
         try:
-            return [self._first_line[chunk, seq] + line for chunk, seq, line in self.order]
+            rows = [self._first_line[chunk, seq] + line for chunk, seq, line in self.order]
         except KeyError:
             return None
+        return rows if all(row < len(self._table) for row in rows) else None
+
+
+def _check_sound(outcome: Outcome) -> None:
+    """Refuses an outcome that we can't have written.
+
+    Raises:
+        CorruptRecord: It can't be.
+    """
+    if _MARK.fullmatch(outcome.mark) is None or outcome.attempts < 0:
+        raise CorruptRecord(f"the outcome of item {outcome.item_index} can't be read")
+    if outcome.kind == BLOB and SHA256.fullmatch(outcome.pointer().output_hash) is None:
+        raise CorruptRecord(f"the hash of item {outcome.item_index} is none")
+    if outcome.kind == ERROR:
+        outcome.error()

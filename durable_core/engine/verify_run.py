@@ -10,7 +10,6 @@ from durable_core.engine.verify_events import EventCheck
 from durable_core.engine.verify_header import Life, check_counts, check_header, values_of
 from durable_core.engine.verify_logs import LogCheck
 from durable_core.engine.verify_steps import StepCheck
-from durable_core.engine.verify_values import ValueCheck
 from durable_core.errors import CorruptRecord
 from durable_core.journal.carrying import KINDS
 from durable_core.records import (
@@ -29,7 +28,7 @@ from durable_core.records import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from durable_core.engine.values import Values
+    from durable_core.engine.verify_values import ValueCheck
     from durable_core.journal.carrying import Kind, Record
 
 _RANK: Final = {DAMAGE: 0, LEFTOVER: 1, NOTICE: 2}
@@ -47,17 +46,17 @@ class Look:
     """One look at all records of a run.
 
     Args:
-        values: What opens outputs, and gets blobs.
+        values: Checks outputs; tells the same findings.
         header: Of the run; None if it can't be relied on.
         life: What its records are judged by.
         findings: Where damage goes.
     """
 
-    def __init__(self, values: Values, header: RunHeader | None, life: Life, findings: Findings) -> None:
+    def __init__(self, values: ValueCheck, header: RunHeader | None, life: Life, findings: Findings) -> None:
         self._header = header
         self._life = life
         self._findings = findings
-        self._values = ValueCheck(values, findings)
+        self._values = values
         self._root: RootHash | None = RootHash(header) if header is not None else None
         self._steps = StepCheck(life, findings, self._values)
         self._seen: dict[Kind, int] = dict.fromkeys(KINDS, 0)

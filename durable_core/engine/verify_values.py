@@ -115,3 +115,54 @@ class ValueCheck:
 
     def _damage(self, kind: str, value: StoredValue, message: str) -> None:
         self._findings.damage(kind, value.where, f"the {value.what}: {message}")
+
+
+class LaterValues(ValueCheck):
+    """Checks values in records at once, and notes which blobs are to come: they are read once, in the end.
+
+    Attributes:
+        pointers: What each of them is to hold, by its ref.
+    """
+
+    def __init__(self, values: Values, findings: Findings) -> None:
+        super().__init__(values, findings)
+        self.pointers: dict[str, StoredValue] = {}
+
+    async def fetched(self, ref: str) -> bytes | None:
+        """The stored bytes of a blob from the store, checked; None if it is damaged."""
+        value = self.pointers[ref]
+        try:
+            data = await ask(self._values.blobs.get, ref)
+        except CorruptRecord as error:
+            self._damage(
+                "blob-missing" if isinstance(error, MissingBlob) else "blob-damaged", value, error.message
+            )
+            return None
+        return data if self.arrived(ref, data) else None
+
+    def arrived(self, ref: str, data: bytes) -> bool:
+        """Whether the bytes of a blob are what is pointed to, and anything points to it."""
+        value = self.pointers.pop(ref, None)
+        if value is None:
+            self._findings.damage("orphan-blob", ref, "nothing points to it, or it is there twice")
+            return False
+        self.blobs += 1
+        try:
+            self._values.opened(value.codec, data, value.size, value.output_hash)
+        except CorruptRecord as error:
+            self._damage("blob-damaged", value, f"{ref}: {error.message}")
+            return False
+        return True
+
+    def finish_all(self) -> None:
+        """After the last blob: those that never came are missing."""
+        for value in self.pointers.values():
+            self._damage("blob-missing", value, f"the blob {value.ref} isn't there")
+
+    async def load(self, value: StoredValue) -> bytes | None:
+        """What is in a blob comes too late."""
+        return await self.check(value)
+
+    async def _follow(self, value: StoredValue) -> None:
+        if value.ref is not None and self._leads_somewhere(value):
+            self.pointers[value.ref] = value

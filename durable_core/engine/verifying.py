@@ -19,6 +19,7 @@ from durable_core.engine.findings import DAMAGE, Finding, Findings, VerifiedRun
 from durable_core.engine.pruning import delete_blobs
 from durable_core.engine.verify_header import Life, unsound
 from durable_core.engine.verify_run import Look, told
+from durable_core.engine.verify_values import ValueCheck
 from durable_core.errors import CorruptRecord
 from durable_core.identity import KeyMaker
 from durable_core.journal.base import RunFilter
@@ -112,7 +113,9 @@ async def _looked_at(tools: Tools, run_id: str) -> VerifiedRun:
     header, is_whole = await _header(tools, run_id, findings)
     if header is None or header.status in (TOMBSTONE, PRUNING):
         return await _without_life(tools, run_id, header, findings)
-    look = Look(tools.values, header if is_whole else None, await life_of(tools, header, is_whole), findings)
+    values = ValueCheck(tools.values, findings)
+    life = await life_of(tools, header, is_whole=is_whole)
+    look = Look(values, header if is_whole else None, life, findings)
     await look.take(tools.journal)
     await _find_orphans(tools, run_id, findings)
     return look.result(header)
@@ -131,7 +134,7 @@ async def _header(tools: Tools, run_id: str, findings: Findings) -> tuple[RunHea
     return RunHeader(run_id=run_id, workflow="", status=CORRUPT), False
 
 
-async def life_of(tools: Tools, header: RunHeader, is_whole: bool) -> Life:
+async def life_of(tools: Tools, header: RunHeader, *, is_whole: bool) -> Life:
     """What the records of a run are judged by; a fork's have the keys of the runs it comes from."""
     if not is_whole:
         return Life(header.run_id, knows_all_keys=False)
