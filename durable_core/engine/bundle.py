@@ -1,9 +1,9 @@
 """An exported run: one file that any store can take in.
 
-It is a zip with six parts. `manifest.json` says what it is, and has the hash of each other part. The header
-of the run is `header.json`; `steps.jsonl`, `segments.jsonl` and `events.jsonl` have a record a line, in the
-order of their keys, with the columns of the store: bytes as base64, and none that is null. `blobs.bin` has
-each large output after a line of JSON with its name and size.
+It is a zip with seven parts. `manifest.json` says what it is, and has the hash of each other part. The run's
+header is `header.json`; `steps.jsonl`, `segments.jsonl`, `events.jsonl` and `chunks.jsonl` have a record a
+line, in the order of their keys, with the columns of the store: bytes as base64, and none that is null.
+`blobs.bin` has each large output after a line of JSON with its name and size.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
 HEADER: Final = "header.json"
 BLOBS: Final = "blobs.bin"
-PARTS: Final[dict[Kind, str]] = {"step": "steps.jsonl", "segment": "segments.jsonl", "event": "events.jsonl"}
+PARTS: Final[dict[Kind, str]] = {kind: f"{kind}s.jsonl" for kind in KINDS}
 NAMES: Final = (HEADER, *PARTS.values(), BLOBS)
 
 _BYTES: Final = frozenset({"input_data", "output_data", "data"})

@@ -1,6 +1,6 @@
 """Reading an exported run that anybody may have made, or damaged, without believing anything it says.
 
-The zip has six parts with known names, and nothing else, so there is nothing to unpack: no path is ever
+The zip has seven parts with known names, and nothing else, so there is nothing to unpack: no path is ever
 followed. Whatever a part claims of its size, no more is read of it at once than the longest line or the
 largest blob that may be. Each part has to have the hash that the manifest says, its records have to come in
 the order of their keys, which makes each one once, and every blob the hash in its name.

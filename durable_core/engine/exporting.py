@@ -25,13 +25,14 @@ from durable_core.engine.bundle import (
 )
 from durable_core.engine.failure import as_json
 from durable_core.engine.findings import DAMAGE, Findings
-from durable_core.engine.process import is_dead
+from durable_core.engine.invocation import dead_from_ms
+from durable_core.engine.process import is_dead, told
 from durable_core.engine.verify_header import unsound
 from durable_core.engine.verify_run import Look
 from durable_core.engine.verify_values import LaterValues
 from durable_core.engine.verifying import life_of
 from durable_core.errors import CorruptRecord, RunBusy, StoreMisconfigured, UsageError
-from durable_core.records import PENDING, RUNNING, Segment, Unreadable
+from durable_core.records import PENDING, RUNNING, Chunk, Segment, Unreadable, parse_object
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -54,7 +55,7 @@ class ExportedRun:
         path: The file.
         status: Of the run, as it was exported.
         root_hash: Of the run: that of its import, too.
-        steps, segments, events, blobs: How many of each are in it.
+        steps, segments, events, chunks, blobs: How many of each are in it.
         size_bytes: Of the file.
     """
 
@@ -65,6 +66,7 @@ class ExportedRun:
     steps: int
     segments: int
     events: int
+    chunks: int
     blobs: int
     size_bytes: int
 
@@ -124,27 +126,29 @@ async def _written(tools: Tools, header: RunHeader, writer: BundleWriter, path: 
     run_id = header.run_id
     if (why := unsound(header)) is not None:
         raise CorruptRecord(f"the run's header can't be read: {why}", run_id=run_id)
-    told, findings = _at_rest(header), Findings(run_id)
+    rested, findings = _at_rest(header), Findings(run_id)
     values = LaterValues(tools.values, findings)
-    look = Look(values, told, await life_of(tools, header, is_whole=True), findings)
+    look = Look(values, rested, await life_of(tools, header, is_whole=True), findings)
     with writer.part(HEADER) as part:
-        part.add(header_line(told))
+        part.add(header_line(rested))
     await look.take(_Copying(tools, header.base_fence, writer))
     with writer.part(BLOBS) as part:
         for ref in list(values.pointers):
             data = await values.fetched(ref)
             if data is not None:
                 part.add(blob_line(ref.rpartition("/")[2], data), data)
-    verified = look.result(told)
+    verified = look.result(rested)
     refuse_damage(run_id, findings, f"`durable verify {run_id}` tells all of it; what is sound can be forked")
     now = await ask(tools.journal.header, run_id)
     if now is None or _moves(now) != _moves(header):
         raise RunBusy(run_id, owner="somebody", lease_left_s=0.0)
     root_hash = verified.root_hash or ""
     exported_at = rfc3339(tools.clock.now_ms())
-    writer.finish(Manifest(run_id, header.workflow, told.status, root_hash, exported_at, dict(writer.parts)))
+    writer.finish(
+        Manifest(run_id, header.workflow, rested.status, root_hash, exported_at, dict(writer.parts))
+    )
     return ExportedRun(
-        run_id=run_id, path=path, status=told.status, root_hash=root_hash,
+        run_id=run_id, path=path, status=rested.status, root_hash=root_hash,
         **{f"{kind}s": writer.parts[name].amount for kind, name in PARTS.items()},
         blobs=writer.parts[BLOBS].amount, size_bytes=0,
     )  # fmt: skip
@@ -174,8 +178,8 @@ def _at_rest(header: RunHeader) -> RunHeader:
     """A header as its owner would have left it, had it released the run; whether it is dead stays known."""
     gone = header.gone
     if header.owner is not None:
-        known = admission.gone_of(header) | {header.fence: is_dead(header.owner_process)}
-        gone = as_json({str(fence): dead for fence, dead in known.items()})
+        dead = is_dead(header.owner_process) or dead_from_ms(header.owner_process)
+        gone = as_json(parse_object(gone, header.run_id) | {str(header.fence): dead})
     status = PENDING if header.status == RUNNING else header.status
     return replace(header, status=status, owner=None, owner_process=None, lease_until_ms=0, gone=gone)
 
@@ -188,18 +192,19 @@ def _moves(header: RunHeader) -> tuple[object, ...]:
 class _Copying:
     """The records of a journal, each written as it is looked at; those of earlier lives are left out.
 
-    A segment of an earlier life leaves its place: the log of a map has no gaps.
+    A segment of an earlier life leaves its place: the log of a map has no gaps. A chunk that nobody works on
+    any more is as if it had been handed back.
     """
 
     def __init__(self, tools: Tools, base_fence: int, writer: BundleWriter) -> None:
-        self._journal = tools.journal
+        self._tools = tools
         self._base_fence = base_fence
         self._writer = writer
 
     async def as_stored(self, run_id: str, kind: Kind) -> AsyncIterator[list[Record | Unreadable]]:
         """As of journals."""
         with self._writer.part(PARTS[kind]) as part:
-            async for page in self._journal.as_stored(run_id, kind):
+            async for page in self._tools.journal.as_stored(run_id, kind):
                 kept: list[Record | Unreadable] = []
                 for found in page:
                     record = found if isinstance(found, Unreadable) else self._of_this_life(found)
@@ -212,7 +217,24 @@ class _Copying:
 
     def _of_this_life(self, record: Record) -> Record | None:
         if record.fence > self._base_fence:
-            return record
+            return self._handed_back(record) if isinstance(record, Chunk) else record
         if not isinstance(record, Segment):
             return None
         return record._replace(items=0, data=None, codec=None, size=None, output_hash=None, refs=None)
+
+    def _handed_back(self, chunk: Chunk) -> Chunk:
+        """Refuses a chunk that somebody works on.
+
+        Raises:
+            RunBusy: Somebody does.
+        """
+        if chunk.owner is None:
+            return chunk
+        dead = is_dead(chunk.owner_process)
+        left_ms = chunk.lease_until_ms - self._tools.clock.now_ms() - self._tools.journal.skew_ms
+        if left_ms >= 0 and not dead:
+            raise RunBusy(chunk.run_id, owner=told(chunk.owner_process), lease_left_s=left_ms / 1000)
+        known = parse_object(chunk.gone, chunk.run_id, chunk.step_id)
+        gone = as_json(known | {str(chunk.chunk_fence): dead or dead_from_ms(chunk.owner_process)})
+        status = PENDING if chunk.status == RUNNING else chunk.status
+        return chunk._replace(status=status, owner=None, owner_process=None, lease_until_ms=0, gone=gone)

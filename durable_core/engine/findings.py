@@ -84,7 +84,7 @@ class VerifiedRun:
         status: Of the run; CORRUPT if its header can't be read, None if it has none.
         root_hash: Hex SHA-256 over what its records say, the same in every store; None where a record can't
             be read, or some are missing.
-        steps, segments, events, blobs: How many were looked at.
+        steps, segments, events, chunks, blobs: How many were looked at.
         findings: The first 1000; damage first.
         damaged, leftovers, notices: All findings, by severity.
     """
@@ -96,6 +96,7 @@ class VerifiedRun:
     steps: int = 0
     segments: int = 0
     events: int = 0
+    chunks: int = 0
     blobs: int = 0
     findings: tuple[Finding, ...] = ()
     damaged: int = 0

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.blobs.base import is_run_id
-from durable_core.engine import admission
 from durable_core.engine.asking import ask
 from durable_core.engine.bundle_reading import Bundle
 from durable_core.engine.exporting import refuse_damage
@@ -33,7 +32,17 @@ from durable_core.errors import CorruptRecord, DurableError, RunBusy, RunInputMi
 from durable_core.identity import KeyMaker, new_owner
 from durable_core.journal.base import Departure
 from durable_core.journal.carrying import KINDS
-from durable_core.records import ACTIVE, ENDED, PENDING, PRUNING, SUSPENDED, TOMBSTONE, StepRecord, Unreadable
+from durable_core.records import (
+    ACTIVE,
+    ENDED,
+    PENDING,
+    PRUNING,
+    SUSPENDED,
+    TOMBSTONE,
+    StepRecord,
+    Unreadable,
+    parse_object,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +63,7 @@ class ImportedRun:
     Attributes:
         status: As it was exported. One that isn't over is resumed by hand; no worker takes it by itself.
         root_hash: Of the run, as in the store that it comes from.
-        steps, segments, events, blobs: How many of each were taken in.
+        steps, segments, events, chunks, blobs: How many of each were taken in.
         dry_run: Whether nothing was written.
     """
 
@@ -65,6 +74,7 @@ class ImportedRun:
     steps: int
     segments: int
     events: int
+    chunks: int
     blobs: int
     dry_run: bool
 
@@ -95,7 +105,7 @@ async def import_run(tools: Tools, path: Path, *, dry_run: bool) -> ImportedRun:
     return ImportedRun(
         run_id=header.run_id, workflow=header.workflow, status=header.status,
         root_hash=bundle.manifest.root_hash, steps=verified.steps, segments=verified.segments,
-        events=verified.events, blobs=verified.blobs, dry_run=dry_run,
+        events=verified.events, chunks=verified.chunks, blobs=verified.blobs, dry_run=dry_run,
     )  # fmt: skip
 
 
@@ -231,7 +241,8 @@ def _lifted_header(header: RunHeader, shift: int) -> RunHeader:
     due_at_ms = NEVER_MS if header.status in ACTIVE else header.due_at_ms
     gone, error = header.gone, header.error
     if shift and gone is not None:
-        gone = as_json({str(fence + shift): dead for fence, dead in admission.gone_of(header).items()})
+        known = parse_object(gone, header.run_id)
+        gone = as_json({str(int(fence) + shift): dead for fence, dead in known.items() if fence.isdecimal()})
     if shift and error is not None:
         error = as_json(_with_lifted(header.error_info(), ("fence",), shift))
     return replace(

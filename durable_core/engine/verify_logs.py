@@ -11,6 +11,7 @@ from durable_core.engine.verify_values import StoredValue
 from durable_core.errors import CorruptRecord
 from durable_core.item_table import ItemTable, Place
 from durable_core.outcomes import BLOB, ERROR, Outcome, lines_of, outcomes_of
+from durable_core.records import CHUNK_STATUSES, RUNNING, parse_object
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from durable_core.engine.verify_steps import MapFacts
     from durable_core.engine.verify_values import ValueCheck
     from durable_core.map_reference import MapReference
-    from durable_core.records import Segment
+    from durable_core.records import Chunk, Segment
 
 _MOST_ITEMS: Final = 100_000_000  # of a map that can be looked through here
 _MOST_PLACES: Final = 100_000_000
@@ -172,6 +173,31 @@ class LogCheck:
     def _damage(self, kind: str, segment: Segment, message: str) -> None:
         place = f"segment {segment.seq} of chunk {segment.chunk}"
         self._findings.damage(kind, segment.step_id, f"{place}: {message}")
+
+
+def check_chunk(chunk: Chunk, life: Life, maps: dict[str, MapFacts], findings: Findings) -> None:
+    """Who works on a part of a map. Nothing is lost with it: the log says what is done."""
+    if chunk.fence <= life.base_fence:
+        return
+
+    def damage(kind: str, message: str) -> None:
+        findings.damage(kind, chunk.step_id, f"chunk {chunk.chunk}: {message}")
+
+    if chunk.status not in CHUNK_STATUSES:
+        damage("chunk-contradicts", f"it has the status {chunk.status!r:.40}")
+    if chunk.step_id not in maps:
+        damage("chunk-without-map", "its map has no record")
+    if life.fence is not None and chunk.fence > life.fence:
+        damage(
+            "future-fence", f"it has fence {chunk.fence}, and the run was never under one above {life.fence}"
+        )
+    if (chunk.owner is None and chunk.status == RUNNING) or min(chunk.succeeded, chunk.failed) < 0:
+        damage("chunk-contradicts", f"it is {chunk.status}, with the owner {chunk.owner!r:.40}")
+    for name in ("gone", "error"):
+        try:
+            parse_object(getattr(chunk, name), chunk.run_id, chunk.step_id)
+        except CorruptRecord as error:
+            damage("chunk-json", f"its {name}: {error.message}")
 
 
 class _CommittedItems:

@@ -8,13 +8,12 @@ from durable_core.engine.findings import DAMAGE, LEFTOVER, NOTICE, Findings, Ver
 from durable_core.engine.root_hash import RootHash
 from durable_core.engine.verify_events import EventCheck
 from durable_core.engine.verify_header import Life, check_counts, check_header, values_of
-from durable_core.engine.verify_logs import LogCheck
+from durable_core.engine.verify_logs import LogCheck, check_chunk
 from durable_core.engine.verify_steps import StepCheck
 from durable_core.errors import CorruptRecord
 from durable_core.journal.carrying import KINDS
 from durable_core.records import (
     ACTIVE,
-    CHUNK_STATUSES,
     RUNNING,
     STARTED,
     Chunk,
@@ -107,10 +106,7 @@ class Look:
     async def _take_chunks(self, records: Records) -> None:
         """Who works on which part of a map: nothing is lost with them, since their logs say what is done."""
         async for record in self._all(records, "chunk"):
-            chunk = cast("Chunk", record)
-            if chunk.status not in CHUNK_STATUSES:
-                told = f"chunk {chunk.chunk} has the status {chunk.status!r:.40}"
-                self._findings.damage("chunk-status", chunk.step_id, told)
+            check_chunk(cast("Chunk", record), self._life, self._steps.maps, self._findings)
 
     async def _all(self, records: Records, kind: Kind) -> AsyncIterator[Record]:
         """The records of a kind that can be read; those that can't are told of."""
@@ -160,6 +156,7 @@ def told(
         steps=seen["step"],
         segments=seen["segment"],
         events=seen["event"],
+        chunks=seen["chunk"],
         blobs=blobs,
         findings=tuple(kept),
         damaged=findings.counts[DAMAGE],
