@@ -25,3 +25,7 @@ class RunSuspended(ControlFlow):
 
 class HandOver(ControlFlow):
     """The deadline is near; the run is released for the next process."""
+
+
+class NotBegun(HandOver):
+    """The same, told to a step of which there is no record yet."""

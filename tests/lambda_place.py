@@ -21,11 +21,14 @@ class Context:
     Args:
         left_ms: What it says that is left; left out when None.
         request_id: Of the invocation.
+        function: That is invoked; by default another for each time that is left, which then is its time-out.
     """
 
-    def __init__(self, left_ms: Any = TIME_OUT_MS, request_id: str | None = None) -> None:
+    def __init__(
+        self, left_ms: Any = TIME_OUT_MS, request_id: str | None = None, function: str | None = None
+    ) -> None:
         self.left_ms = left_ms
-        self.function_name = f"function-{left_ms}"
+        self.function_name = function or f"function-{left_ms}"
         self.aws_request_id = request_id or str(uuid.uuid4())
 
     def get_remaining_time_in_millis(self) -> Any:

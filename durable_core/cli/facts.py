@@ -164,7 +164,7 @@ def _state(record: StepRecord, error: Document, detail: Document, run: Document)
         return "waiting"
     if error:
         return "retrying"
-    if detail.get("interrupted"):
+    if detail.get("interrupted") or detail.get("overran"):
         return "interrupted"
     driver = run["driver"]
     alive = driver is not None and driver["state"] == "driving" and record.fence == run["fence"]

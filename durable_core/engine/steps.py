@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from durable_core.control_flow import NotBegun
 from durable_core.current import StepInfo, here
 from durable_core.engine import branches
 from durable_core.engine.attempts import NOTHING, Attempts
@@ -278,7 +279,7 @@ class Steps:
         try:
             record, value = await settle(call, seen)
             after = record.status
-        except StepMismatch:
+        except (StepMismatch, NotBegun):
             after = before
             raise
         except StepFailed:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from durable_core.clock import epoch_ms
-from durable_core.control_flow import HandOver
+from durable_core.control_flow import HandOver, NotBegun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,10 @@ def check_time(drive: Drive, step: Step[..., Any], seen: StepRecord | None = Non
         known = [drive.tools.longest_s.get(step.name), _cut_off_after_s(seen)]
         needed_s = max((one for one in known if one is not None), default=None)
     if not drive.way_out.has_time(needed_s, is_first=not drive.tally.outcomes):
-        drive.stop(HandOver("a step hasn't the time that it needs"))
+        reason = HandOver("a step hasn't the time that it needs")
+        drive.stop(reason)
+        if seen is None:
+            raise NotBegun(*reason.args)
         drive.check()
 
 

@@ -296,6 +296,17 @@ class HeaderContract:
         assert reply.row is not None
         assert reply.row.error == '{"code":"OLD"}'
 
+    @pytest.mark.parametrize(("crashes", "after"), [(None, 2), (0, 0), (3, 3)])
+    def test_leaving_can_set_the_count_of_crashes(
+        self, runner: asyncio.Runner, journal: Journal, crashes: int | None, after: int
+    ) -> None:
+        """Or leave it as it is."""
+        runner.run(journal.create(owned(crashes=2)))
+        departure = Departure(status=PENDING, crashes=crashes)
+        reply = runner.run(journal.leave(lease_of(owned()), departure))
+        assert reply.row is not None
+        assert reply.row.crashes == after
+
     def test_only_the_owner_leaves(self, runner: asyncio.Runner, journal: Journal) -> None:
         """Under its own fence, and once; whoever lost the reply finds the run left under its fence."""
 
