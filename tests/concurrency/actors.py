@@ -106,10 +106,10 @@ def is_due(process: Process) -> bool:
     header = process.world.header()
     if header is None or header.status in (FAILED, TOMBSTONE):
         return True
-    if header.status == SUSPENDED and header.due_at_ms > process.clock.now_ms():
+    if header.status == SUSPENDED and header.due_at_ms > process.lease_clock.now_ms():
         return False
     return header.status in ACTIVE and _is_free(process, header)
 
 
 def _is_free(process: Process, header: RunHeader) -> bool:
-    return header.lease_until_ms < process.clock.now_ms() or header.owner_process in process.world.dead
+    return header.lease_until_ms < process.lease_clock.now_ms() or header.owner_process in process.world.dead

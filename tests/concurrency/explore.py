@@ -123,7 +123,7 @@ class _Random:
         self.random = random.Random(seed)
         self.stays = self.random.choice((0.0, 0.5, 0.9))
         self.starves = self.random.choice((0.5, 0.9, 0.97))
-        self.last = self.random.choice(("", "", "A", "B"))
+        self.last = self.random.choice(("", "", "A", "B", "C"))
 
     def __call__(self, world: World, moves: list[Move]) -> int:
         draw = self.random

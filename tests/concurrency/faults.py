@@ -442,4 +442,33 @@ FAULTS = (
         "if not self._waits or",
         scenario="suspend, steps beside",
     ),
+    Fault(
+        "deaths-before-the-last-are-forgotten",
+        "engine/admission.py",
+        "    gone = gone_of(seen)\n",
+        "    gone: dict[int, bool] = {}\n",
+        scenario="at_most_once, all dead",
+    ),
+    Fault(
+        "retry-time-of-another-clock-is-kept",
+        "engine/retry_times.py",
+        "if ahead_ms > 0:",
+        "if False:",
+        scenario="retried later",
+    ),
+    Fault(
+        "retry-is-waited-for-by-the-wall-clock",
+        "engine/retry_times.py",
+        "min(retry_at_ms - clock.now_ms(), end_ms - clock.boot_ms())",
+        "retry_at_ms - clock.now_ms()",
+        scenario="retried later",
+    ),
+    Fault(
+        "lease-of-the-store-by-ones-own-clock",
+        "engine/admission.py",
+        "return tools.clock.now_ms() + tools.journal.skew_ms",
+        "return tools.clock.now_ms()",
+        scenario="retried later",
+        sql=True,
+    ),
 )

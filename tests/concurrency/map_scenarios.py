@@ -78,7 +78,7 @@ MAP_SCENARIOS = (
         name="map, three owners",
         prepare=workers(mapped, "ABC"),
         steps=("item",),
-        budgets=({"skew": 2}, {"crash": 1, "skew": 1}, {"vanish": 2}),
+        budgets=({"skew": 2}, {"crash": 1, "skew": 1}, {"vanish": 2}, {"step": 1, "crash": 1, "lost": 1}),
     ),
     Scenario(
         name="map of steps",

@@ -112,25 +112,30 @@ class Move:
         return None
 
     def _lease_over(self) -> object:
-        header = self.world.header()
-        assert header is not None
-        to = header.lease_until_ms + 1
-        for clock in (self.world.clock, *(process.clock for process in self.world.processes)):
-            clock.advance(ms=max(0, to - clock.now_ms()))
-        self.world.paused = header.owner_process
-        return None
+        return self._pass_lease(None)
 
     _pause = _lease_over
 
     def _skew(self) -> object:
         """As a pause that the paused process's clock knows nothing of."""
+        return self._pass_lease(unnoticed_by=self.subject)
+
+    def _pass_lease(self, unnoticed_by: str | None) -> object:
         header = self.world.header()
         assert header is not None
-        to = header.lease_until_ms + 1
-        others = [p.clock for p in self.world.processes if p.name != header.owner_process]
-        for clock in (self.world.clock, *others):
-            clock.advance(ms=max(0, to - clock.now_ms()))
+        self.world.pass_time(self.world.lease_left_ms(header) + 1, unnoticed_by)
         self.world.paused = header.owner_process
+        return None
+
+    def _rest(self) -> object:
+        """Until somebody has rested for long enough."""
+        self.world.pass_time(self.subject)
+        return None
+
+    def _step(self) -> object:
+        """Somebody sets the clock of a process."""
+        process, ms = self.subject
+        process.clock.set_wall(process.clock.now_ms() + ms)
         return None
 
     def __str__(self) -> str:

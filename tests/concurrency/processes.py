@@ -13,11 +13,11 @@ from unittest.mock import patch
 from durable_core import DurableWorkflowExecutor
 from durable_core.engine.drive import Tools
 from durable_core.engine.lease import HeldLease, Renewals
-from durable_core.engine.suspension import SHORT_WAIT_S
-from durable_core.testing.fake_clock import FakeClock
 from tests.concurrency.traces import brief
 
 if TYPE_CHECKING:
+    from durable_core.testing.fake_clock import FakeClock
+    from tests.concurrency.clocks import LocalClock
     from tests.concurrency.simulation import World
 
 WRITES = (
@@ -49,38 +49,40 @@ class Request:
         return f"{self.process.name} {self.verb} {' '.join(map(brief, self.what))}"
 
 
-class TickedClock(FakeClock):
-    """A short sleep ends when the chooser says so; a long one is longer than any execution."""
-
-    async def sleep(self, seconds: float) -> None:
-        if seconds < SHORT_WAIT_S:
-            await here().world.when("tick", lambda: True)
-        else:
-            await asyncio.get_running_loop().create_future()
-
-
 @dataclass(eq=False)
 class Process:
-    """A simulated process with an executor of its own."""
+    """A simulated process with an executor of its own.
+
+    Attributes:
+        clock: Its own.
+        lease_clock: What the leases of its runs are judged by.
+        role: drive or prune: one of each role that there is stays alive.
+        history: A hash of all replies so far: what the process knows.
+        fence: Of its last acquire.
+        acquired: Whether it has acquired the run since it last asked to run it.
+        knows: The highest fence that a reply has told it of since.
+        knew: What it knew when it first asked for an attempt.
+    """
 
     name: str
     world: World
+    clock: LocalClock
+    lease_clock: FakeClock
     executor: DurableWorkflowExecutor = field(init=False)
     tools: Tools = field(init=False)
-    clock: FakeClock = field(default_factory=TickedClock)
     task: asyncio.Task[None] | None = None
     alive: bool = True
-    role: str = ""  # drive or prune: one of each role that there is stays alive
-    history: int = 0  # a hash of all replies so far: what the process knows
+    role: str = ""
+    history: int = 0
     ids: int = 0
     requests: int = 0
     pending: list[Request] = field(default_factory=list)
     held: list[HeldLease] = field(default_factory=list)
     outcome: object = None
-    fence: int = 0  # of its last acquire
-    acquired: bool = False  # since it last asked to run the run
-    knows: int = 0  # the highest fence that a reply has told it of since
-    knew: dict[str, int] = field(default_factory=dict)  # when it first asked for an attempt
+    fence: int = 0
+    acquired: bool = False
+    knows: int = 0
+    knew: dict[str, int] = field(default_factory=dict)
     refused: tuple[object, ...] = ()
 
     def new_id(self) -> str:

@@ -143,7 +143,8 @@ class Promises:
                 raise Violation(f"{process.name} owns fence {process.fence}, and writes under {record.fence}")
             if request.knew > record.fence:
                 raise Violation(f"{process.name} goes on, although it was told of fence {request.knew}")
-            refused = () if reply.ok else (request.verb, record.step_id, reply.row)
+            own = isinstance(reply.row, StepRecord) and reply.row.attempt_id == record.attempt_id
+            refused = () if reply.ok or own else (request.verb, record.step_id, reply.row)
             if refused and refused == process.refused:
                 raise Violation(f"{process.name} asks again, as if it had learned nothing from the refusal")
             process.refused = refused

@@ -2,8 +2,8 @@
 
 One execution is one list of choices. At each moment the moves are: any pending call of a live process; and,
 as far as the budget goes, its reply is lost; its process dies; a copy of an earlier request arrives late; the
-lease runs out while its owner is paused; a deadline comes; a renewal. What moves there are depends on nothing
-but the choices before, so the same choices give the same execution.
+lease runs out while its owner is paused; a process's clock is set; a deadline comes; a renewal. What moves
+there are depends on nothing but the choices before, so the same choices give the same execution.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from durable_core.store import Store
 from durable_core.testing.fake_clock import FakeClock
 from durable_core.testing.scheduled_journal import ScheduledJournal
 from durable_core.testing.stepped_loop import SteppedLoop
+from tests.concurrency.clocks import STEP_MS, Connection, LocalClock
 from tests.concurrency.moves import Move
 from tests.concurrency.processes import Process, Request, ScheduledRenewals, who
 from tests.concurrency.promises import RUN, Promises, Violation
@@ -101,7 +102,7 @@ class World:
         budget: dict[str, int],
         choose: Callable[[World, list[Move]], int],
     ) -> None:
-        self.scenario, self.choose = scenario, choose
+        self.scenario, self.sql, self.choose = scenario, sql, choose
         self.budget = Counter(budget)
         self.clock = FakeClock()
         self.journal = MemoryJournal(self.clock, checks_header=sql)
@@ -124,8 +125,10 @@ class World:
 
     def process(self, name: str, does: Callable[[Process], Coroutine[Any, Any, None]]) -> Process:
         """Adds a process that does this."""
-        process = Process(name, self)
-        journal = ScheduledJournal(self.journal, self.gate)
+        clock = LocalClock()
+        connection = Connection(self.journal, clock, goes_by_own=not self.sql)
+        process = Process(name, self, clock, connection.clock)
+        journal = ScheduledJournal(connection, self.gate)
         store = Store("memory://", journal, self.blobs)
         process.tools = tools_of(
             store,
@@ -221,12 +224,17 @@ class World:
             for request in self.orphans
             if request.verb != "renew" or request.process.alive  # a renewal tells its process what came of it
         ]
+        return found + self._faults(ready) + self._passages(ready)
+
+    def _faults(self, ready: list[Request]) -> list[Move]:
+        """What may go wrong now, as far as the budget goes."""
+        found: list[Move] = []
         for request in ready:
             if request.condition is None and request.verb != "body":
                 if request.writes and request.verb != "renew":
                     found += self._fault("lost", request)
                 found += self._fault("outage", request)
-        needed = [process for process in self.processes if process.alive and process.role]
+        needed = self.needed()
         for process in dict.fromkeys(r.process for r in ready if r.condition is None):
             # Somebody has to be left who could keep the promises.
             if [one for one in needed if one.role == process.role] != [process]:
@@ -242,15 +250,38 @@ class World:
             owner = alarm._context.get(who) if alarm._context is not None else None
             if owner is not None and owner.alive:
                 found += self._fault("alarm", (owner, alarm))
+        for process in needed:
+            found += self._fault("step", (process, STEP_MS)) + self._fault("step", (process, -STEP_MS))
+        return found
+
+    def _passages(self, ready: list[Request]) -> list[Move]:
+        """How time may pass: always when nothing else can happen, beyond a lease also as a fault."""
+        rests = [rest_ms for process in self.needed() if (rest_ms := process.clock.rest_ms()) is not None]
+        found = [Move(self, "rest", min(rests))] if rests and not ready else []
         header = self.header()
-        if header is not None and header.owner is not None:
-            clocks = [self.clock, *(process.clock for process in needed)]
-            if not ready and any(header.lease_until_ms >= clock.now_ms() for clock in clocks):
+        if header is not None and header.owner is not None and self.lease_left_ms(header) >= 0:
+            if not ready:
                 found.append(Move(self, "lease over", header.owner_process))
-            elif header.lease_until_ms >= self.clock.now_ms() and header.owner_process not in self.dead:
+            elif header.owner_process not in self.dead:
                 found += self._fault("pause", header.owner_process)
                 found += self._fault("skew", header.owner_process)
         return found
+
+    def needed(self) -> list[Process]:
+        """Those who have promises to keep, and can."""
+        return [process for process in self.processes if process.alive and process.role]
+
+    def lease_left_ms(self, header: RunHeader) -> int:
+        """For how long somebody still takes the lease for held; below 0 for nobody."""
+        clocks = [process.lease_clock for process in self.needed()]
+        return max((header.lease_until_ms - clock.now_ms() for clock in clocks), default=-1)
+
+    def pass_time(self, ms: int, unnoticed_by: str | None = None) -> None:
+        """Lets time pass for all, or all but one process."""
+        self.clock.advance(ms=ms)
+        for process in self.processes:
+            if process.name != unnoticed_by:
+                process.clock.advance(ms=ms)
 
     def _pending(self, process: Process) -> list[Request]:
         """Its calls; one whose caller was cancelled meanwhile may still arrive, or not."""
@@ -267,15 +298,16 @@ class World:
 
     def key(self) -> int:
         """A hash of all that the future depends on."""
-        now = self.clock.now_ms()
         return hash(
             (
+                self.clock.now_ms(),
                 tuple(self.journal.headers.values()),
                 tuple(sorted(self.journal.records.items())),
                 tuple(sorted(self.journal.logs.items())),
                 tuple(sorted(self.journal.letters.items())),
                 self.messages,
-                tuple((p.history, p.alive, p.clock.now_ms() - now) for p in self.processes),
+                tuple((p.history, p.alive, *p.clock.key()) for p in self.processes),
+                tuple((p.name, held.until_ms) for p in self.processes for held in p.held),
                 tuple(sorted(self.budget.items())),
                 tuple(sorted((r.process.name, r.number) for r in self.orphans)),
                 tuple((r.process.name, r.number) for r in self.sent) if self.budget["late"] else (),

@@ -19,7 +19,7 @@ from tests.concurrency.traces import brief
 from tests.waiting import full
 
 LIMIT = 3_000 if full() else 40  # executions per scenario, journal and budget of faults
-WALKS = 10_000 if full() else 100  # random executions per scenario and journal: 2,800 in all
+WALKS = 10_000 if full() else 100  # random executions per scenario and journal: 7,400 in all
 WHOLE = ("3 steps", "pure step", "hand-over")
 
 by_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)

@@ -224,6 +224,13 @@ WAIT_SCENARIOS = (
         budgets=({}, {"lost": 1}, {"crash": 1}, {"skew": 1}),
     ),
     Scenario(
+        name="suspend, three drivers",
+        prepare=waiting(waits_twice, "ABC", E1, Letter("e2", after="event.go")),
+        steps=("event.go", "event.go#2"),
+        events=("e1", "e2"),
+        budgets=({"crash": 2, "lost": 1}, {"skew": 2}, {"pause": 2, "lost": 1}, {"step": 1, "vanish": 1}),
+    ),
+    Scenario(
         name="suspend, steps beside",
         prepare=waiting(waits_beside_steps, "AB", Letter("e1", after="steps_beside/s2")),
         steps=("leg/event.go", "steps_beside/s1", "steps_beside/s2"),
