@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.clock import rfc3339
-from durable_core.codec import decode, freeze
+from durable_core.codec import freeze
 from durable_core.engine.asking import ask
 from durable_core.engine.invocation import dead_from_ms, gone_of
 from durable_core.engine.process import is_dead, this_process, told
@@ -381,10 +381,14 @@ async def recorded_inputs(tools: Tools, header: RunHeader, workflow: Workflow[..
         CorruptRecord, MissingBlob, UnknownType: They can't be read back.
     """
     try:
-        raw = await tools.values.load(
-            header.input_codec, header.input_data, header.input_ref, header.input_size, header.input_data_hash
+        found = await tools.values.restore(
+            header.input_codec,
+            header.input_data,
+            header.input_ref,
+            header.input_size,
+            header.input_data_hash,
+            workflow.input_adapter,
         )
-        found = decode(raw, workflow.input_adapter)
         if not isinstance(found, dict):
             raise CorruptRecord("the run's inputs aren't named values")
         return workflow.checked(found)
