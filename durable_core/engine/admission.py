@@ -381,14 +381,10 @@ async def recorded_inputs(tools: Tools, header: RunHeader, workflow: Workflow[..
         CorruptRecord, MissingBlob, UnknownType: They can't be read back.
     """
     try:
-        found = await tools.values.restore(
-            header.input_codec,
-            header.input_data,
-            header.input_ref,
-            header.input_size,
-            header.input_data_hash,
-            workflow.input_adapter,
-        )
+        stored = (
+            header.input_codec, header.input_data, header.input_ref, header.input_size, header.input_data_hash
+        )  # fmt: skip
+        found = await tools.values.restore(*stored, workflow.input_adapter)
         if not isinstance(found, dict):
             raise CorruptRecord("the run's inputs aren't named values")
         return workflow.checked(found)

@@ -14,9 +14,7 @@ from durable_core.engine import pruning, sweeping
 from durable_core.errors import CorruptRecord, InvalidId, RunFailed
 from durable_core.records import COMMITTED, STARTED, TOMBSTONE, Event, Segment, StepRecord
 from tests.leftovers import ample, left_of, noise, put_blob, run_ample
-from tests.stores import WITH_DYNAMODB_IF_FULL, Place, Processes, crash, verb_of
-
-STORES = WITH_DYNAMODB_IF_FULL
+from tests.stores import Place, Processes, crash, verb_of
 
 DAY_S = 24 * 3600
 
@@ -40,6 +38,7 @@ async def tombstone(executor: DurableWorkflowExecutor, run_id: str) -> Any:
 # ---- Tombstones ----
 
 
+@pytest.mark.over_dynamodb
 async def test_a_tombstone_gets_its_end_a_day_later_and_goes_a_month_after_that(place: Place) -> None:
     clock = place.turn_clock()
     executor = place.executor()
