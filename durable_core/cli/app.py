@@ -11,6 +11,7 @@ import typer
 from durable_core.cli import (
     carrying,
     checkpoints,
+    clouding,
     costing,
     listing,
     looking,
@@ -84,6 +85,7 @@ app.command("verify")(verifying.verify)
 app.command("export")(carrying.export)
 app.command("import")(carrying.import_file)
 app.command("init")(making.init)
+app.command("local-cloud")(clouding.local_cloud)
 app.add_typer(checkpoints.checkpoint_app, name="checkpoint")
 app.add_typer(checkpoints.workflow_app, name="workflow")
 

@@ -51,7 +51,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("engine",),
     ("stores",),
     ("",),  # the package's own __init__, which re-exports
-    ("aws", "cli", "cost", "report", "testing", "__main__"),
+    ("aws", "local", "cli", "cost", "report", "testing", "__main__"),
 )
 STORES = LAYERS.index(("stores",))
 ROOT_INIT = LAYERS.index(("",))
@@ -75,11 +75,13 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
             "blobs.s3",
             "blobs._s3",
             "aws",
+            "local",
         ),
     ),
     **dict.fromkeys(("psycopg", "psycopg_pool"), ("journal.postgres", "journal._postgres")),
     **dict.fromkeys(("typer", "click", "rich"), ("cli",)),
     **dict.fromkeys(("jinja2", "markupsafe"), ("report",)),
+    **dict.fromkeys(("moto", "werkzeug", "yaml"), ("local",)),
     "pytest": ("testing",),
 }
 # These files belong to one store without being named for it.
