@@ -27,7 +27,9 @@ _LONGEST_SUFFIX: Final = "-journal"  # of the files that SQLite and the blob sto
 _UNUSABLE: Final = (errno.ENAMETOOLONG, errno.ELOOP)
 
 
-def open_store(url: str, clock: Clock | None = None, *, transport: Transport | None = None) -> Store:
+def open_store(
+    url: str, clock: Clock | None = None, *, transport: Transport | None = None, read_only: bool = False
+) -> Store:
     """The store that a URL names; nothing is connected yet.
 
     Args:
@@ -35,6 +37,7 @@ def open_store(url: str, clock: Clock | None = None, *, transport: Transport | N
             `dynamodb://TABLE?bucket=BUCKET`, or `memory://`.
         clock: What leases are judged by; when None, the store's own if it has one, else the machine's.
         transport: What requests to AWS go through; one of its own when None.
+        read_only: Whether a file is opened for reading alone.
 
     Raises:
         UsageError: The URL names no store, or has options that can't be meant.
@@ -46,7 +49,7 @@ def open_store(url: str, clock: Clock | None = None, *, transport: Transport | N
         return Store("memory://", MemoryJournal(clock), MemoryBlobs(), checkpoints=MemoryCheckpoints())
     if isinstance(named, DynamoUrl):
         return _dynamo_store(named, clock, transport)
-    journal = _sqlite_journal(named.path, clock)
+    journal = _sqlite_journal(named.path, clock, read_only=read_only)
     blobs = FilesystemBlobs(Path(f"{journal.path}.blobs"))
     return Store(f"sqlite:///{named.path}", journal, blobs, checkpoints=SqliteCheckpoints(journal.path))
 
@@ -144,10 +147,10 @@ def _dynamo_store(named: DynamoUrl, clock: Clock | None, transport: Transport | 
     )
 
 
-def _sqlite_journal(path: str, clock: Clock | None) -> SqliteJournal:
+def _sqlite_journal(path: str, clock: Clock | None, *, read_only: bool) -> SqliteJournal:
     """Of a file that can have this name; whether it may be opened is seen when it is."""
     try:
-        journal = SqliteJournal(Path(path), clock)
+        journal = SqliteJournal(Path(path), clock, read_only=read_only)
     except (ValueError, RuntimeError, OSError) as error:  # a null byte, a lone surrogate; a loop of links
         raise no_name(path, str(error)) from error
     try:

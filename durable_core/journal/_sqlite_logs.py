@@ -30,12 +30,13 @@ class SqliteLogs(SqliteCarrying):
     """What the journal does with all that lies under a header besides steps.
 
     Attributes:
-        path, clock, busy_limit_s: As given to `SqliteJournal`.
+        path, clock, busy_limit_s, read_only: As given to `SqliteJournal`.
     """
 
     path: Path
     clock: Clock
     busy_limit_s: float
+    read_only: bool
 
     # ---- Segments ----
 
@@ -56,7 +57,7 @@ class SqliteLogs(SqliteCarrying):
 
     def open_reader(self) -> SegmentReader:
         """Over a connection of its own."""
-        return SqliteReader(self.path, self.busy_limit_s)
+        return SqliteReader(self.path, self.busy_limit_s, read_only=self.read_only)
 
     # ---- Events ----
 
