@@ -347,6 +347,8 @@ class Drive:
         try:
             if self.stopped is None and not (scope.halt is not None and scope.halt.is_set()):
                 await asyncio.wait((sleeper,))
+                if not sleeper.cancelled():
+                    sleeper.result()  # a clock that can't wait says so; who waits would ask it for ever
         finally:
             del self._pauses[sleeper]
             sleeper.cancel()
