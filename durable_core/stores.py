@@ -13,13 +13,18 @@ from durable_core.blobs.memory import MemoryBlobs
 from durable_core.blobs.sql import SqlBlobs
 from durable_core.checkpoints.memory import MemoryCheckpoints
 from durable_core.checkpoints.sqlite import SqliteCheckpoints
+from durable_core.clock import SystemClock
 from durable_core.errors import StoreNotFound, UsageError
+from durable_core.health import WARN, Check
+from durable_core.journal._sqlite_health import examine as examine_sqlite
 from durable_core.journal.memory import MemoryJournal
 from durable_core.journal.sqlite import SqliteJournal
 from durable_core.store import Store
 from durable_core.store_urls import DynamoUrl, MemoryUrl, PostgresUrl, no_name, parse_store_url
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from durable_core.aws.transport import Transport
     from durable_core.clock import Clock
 
@@ -52,6 +57,45 @@ def open_store(
     journal = _sqlite_journal(named.path, clock, read_only=read_only)
     blobs = FilesystemBlobs(Path(f"{journal.path}.blobs"))
     return Store(f"sqlite:///{named.path}", journal, blobs, checkpoints=SqliteCheckpoints(journal.path))
+
+
+def examine_store(url: str) -> Iterator[Check]:
+    """Looks at what a store needs, check by check; blocking. What is tried is taken back.
+
+    Args:
+        url: As for `open_store`.
+
+    Raises:
+        UsageError: The URL names no store, or its client isn't installed.
+    """
+    named, clock = parse_store_url(url), SystemClock()
+    if isinstance(named, MemoryUrl):
+        yield Check("store", WARN, "memory:// is gone with its process", "Name a store that lasts")
+    elif isinstance(named, PostgresUrl):
+        open_store(url)  # whether its client can be imported
+        from durable_core.journal._postgres_health import examine as examine_postgres
+        from durable_core.journal._postgres_server import server_of
+
+        yield from examine_postgres(server_of(named.url), clock)
+    elif isinstance(named, DynamoUrl):
+        from durable_core.aws.health import examine as examine_aws
+        from durable_core.aws.transport import named_endpoint, open_transport
+
+        plain_http = (named_endpoint("s3", named.endpoint) or "").lower().startswith("http://")
+        transport = open_transport(region=named.region, endpoint=named.endpoint)
+        try:
+            yield from examine_aws(
+                transport,
+                named.table,
+                named.bucket,
+                prefix=named.prefix,
+                tls_only=not plain_http,
+                clock=clock,
+            )
+        finally:
+            transport.close_now()
+    else:
+        yield from examine_sqlite(_sqlite_journal(named.path, None, read_only=True).path, clock)
 
 
 class Made(NamedTuple):

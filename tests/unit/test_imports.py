@@ -34,8 +34,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "checkpoints.replaying",
         "checkpoints.spilled",
         "store",
+        "health",
     ),
-    ("aws.failures", "aws.transport", "aws.ranges", "aws.table", "aws.provision"),
+    ("aws.failures", "aws.transport", "aws.ranges", "aws.table", "aws.provision", "aws.health"),
     ("journal", "blobs", "checkpoints"),
     (
         "step_definition",
