@@ -29,10 +29,10 @@ from durable_core.journal._sqlite_file import (
     until_free,
 )
 from durable_core.journal._sqlite_listing import list_runs
-from durable_core.journal._sqlite_logs import PAGE_ROWS
 from durable_core.journal._sqlite_looking import check_readable, look, may_only_be_read, not_writable
 from durable_core.journal._sqlite_writer import Writer
 from durable_core.journal.base import Claim, Departure, Holding, Lease, Renewer, RunFilter
+from durable_core.journal.paging import PAGE_ROWS, pages
 from durable_core.records import ACTIVE, COMMITTED, STARTED, Reply, RunHeader, Seen, StepRecord
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class SqliteJournal(SqliteChunks):
 
     async def steps(self, run_id: str) -> AsyncIterator[list[StepRecord]]:
         """One SELECT a page, in the order of the primary key."""
-        async for page in self._pages(verbs.STEP_PAGE, (run_id,), ("",), lambda row: row[1:2], PAGE_ROWS):
+        async for page in pages(self._select(verbs.STEP_PAGE), (run_id,), ("",), lambda row: row[1:2]):
             yield list(map(StepRecord._make, page))
 
     async def replay(self, run_id: str, within: str = "") -> AsyncIterator[list[StepRecord]]:
