@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
-from durable_core.engine.pruning import named_by, refs_of
-from durable_core.errors import DurableError, StepInDoubt
+from durable_core.engine.executor import DurableWorkflowExecutor
+from durable_core.engine.findings import DAMAGE
+from durable_core.errors import StepInDoubt
 from durable_core.outcomes import BLOB, OUTPUT, BlobPointer, outcomes_of
 from durable_core.records import COMMITTED, COMPLETED, FAILED, MAP_KIND, SKIPPED, STARTED, TOMBSTONE
 
@@ -57,7 +57,8 @@ class State:
         items: The outcomes of maps' items, by map and position.
         segments: Whose the segments of maps' logs are, by map and place.
         twice: Items that are in a log twice.
-        dangling: Blobs that a record or the header names, and that aren't there or aren't what they were.
+        damage: What verifying the run found wrong.
+        root_hash: Over what the records say; the same for a run that was killed and one that wasn't.
         under: How many records lie under the header.
     """
 
@@ -67,25 +68,13 @@ class State:
     segments: dict[tuple[str, int], str] = field(default_factory=dict)
     twice: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
-    dangling: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()
+    root_hash: str | None = None
     under: int = 0
 
     def settled(self) -> dict[str, StepRecord]:
         """The records of steps that have an output for good."""
         return {id_: one for id_, one in self.records.items() if one.status in (COMMITTED, SKIPPED)}
-
-    def root_hash(self) -> str:
-        """A hash of all that the run has come to: the same for a run that was killed and one that wasn't."""
-        header = self.header
-        steps = sorted(
-            (one.step_id, one.status, one.input_hash, one.output_hash, one.idempotency_key)
-            for one in self.records.values()
-            if one.kind != "item"
-        )
-        end = (header.status, header.input_hash, header.output_hash) if header is not None else None
-        taken = sorted((one.name, one.seq, one.event_id, one.taken_by is not None) for one in self.events)
-        told = json.dumps([end, steps, sorted(self.items.items()), taken])
-        return sha256(told.encode()).hexdigest()
 
 
 class Life(NamedTuple):
@@ -123,16 +112,13 @@ async def state_of(store: Store, run_id: str) -> State:
     items = [item for segment in log for item in _items(segment)]
     times = Counter(place for place, _ in items)
     events = [one async for page in journal.events(run_id) for one in page if one.fence > base]
-    named, under = refs_of(header), 0
+    under = 0
     async for children in journal.children(run_id):
         under += len(children)
-        named += named_by(run_id, children)
-    dangling = []
-    for ref in dict.fromkeys(named):
-        try:
-            await store.blobs.get(ref)
-        except DurableError as error:
-            dangling.append(f"{ref}: {error.code}")
+    verified = await DurableWorkflowExecutor(store).verify(run_id)
+    damage = [
+        f"{one.kind} {one.where or ''}: {one.message}" for one in verified.findings if one.severity == DAMAGE
+    ]
     owned = {step_id: one for step_id, one in records.items() if one.fence > base}
     return State(
         header,
@@ -141,7 +127,8 @@ async def state_of(store: Store, run_id: str) -> State:
         {(one.step_id, one.seq): one.attempt_id for one in log},
         tuple(f"{name}[{item}]" for (name, item), count in times.items() if count > 1),
         tuple(events),
-        tuple(dangling),
+        tuple(damage),
+        verified.runs[0].root_hash,
         under,
     )
 
@@ -169,8 +156,8 @@ def broken(
         late: Whether bodies of a process that was overtaken are among the second's. It may still run items
             and pure steps, whose records it then can't write.
     """
-    found = [f"the store names a blob that isn't there, {ref}" for ref in first.state.dangling]
-    found += [f"in the end the store names a blob that isn't there, {ref}" for ref in second.state.dangling]
+    found = [f"the store is damaged, {what}" for what in first.state.damage]
+    found += [f"the store is damaged in the end, {what}" for what in second.state.damage]
     found += _bodies(unharmed, first, second, takeovers, late)
     found += _changed(first.state, second.state)
     found += _crashes(second.state, deaths)
@@ -245,7 +232,10 @@ def _ends(unharmed: Life, second: Life) -> Iterator[str]:
         return
     if second.outcome != unharmed.outcome:
         yield f"it came to {second.outcome}; without the crash it is {unharmed.outcome}"
-    if second.state.root_hash() != unharmed.state.root_hash():
+    left, usual = second.state.header, unharmed.state.header
+    if left is not None and usual is not None and left.status != usual.status:
+        yield f"the run was left {left.status}; without the crash it is {usual.status}"
+    if second.state.root_hash != unharmed.state.root_hash:
         differs = _difference(unharmed.state, second.state)
         yield f"its records differ from those of a run without the crash: {differs}"
     header = second.state.header

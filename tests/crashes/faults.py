@@ -70,7 +70,7 @@ _OF_CRASHES = (
     Fault(
         "crash-counted-on-hand-over",
         "engine/step_records.py",
-        "    elif is_suspect(seen) and drive.crashed(seen):\n",
+        "    elif overran(seen) or (is_suspect(seen) and drive.crashed(seen)):\n",
         "    elif is_in_doubt(seen):\n",
         scenario="steps",
     ),

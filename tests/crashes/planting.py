@@ -15,6 +15,7 @@ import importlib.util
 import json
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -97,7 +98,10 @@ def planted(fault: Fault) -> Iterator[str | None]:
             found = json.dumps(shows_at(fault))
             os.write(write, found.encode())
             code = 0
+        except BaseException:  # nothing may go back to the loop over all faults
+            traceback.print_exc()
         finally:
+            sys.stderr.flush()
             os._exit(code)
     os.close(write)
     with os.fdopen(read, "rb") as answers:
