@@ -411,6 +411,72 @@ class PruneDocument(TypedDict):
     swept: Swept | None
 
 
+class Finding(TypedDict):
+    """Something that verifying has found: damage, leftover or notice."""
+
+    kind: str
+    severity: str
+    run_id: str
+    where: str | None
+    message: str
+    repair: str | None
+    is_repaired: bool
+
+
+class VerifiedRun(TypedDict):
+    """A run that was verified; no root hash where a record can't be read."""
+
+    run_id: str
+    workflow: str | None
+    status: str | None
+    root_hash: str | None
+    steps: int
+    segments: int
+    events: int
+    chunks: int
+    blobs: int
+    findings: list[Finding]
+    damaged: int
+    leftovers: int
+    notices: int
+    is_sound: bool
+
+
+class VerifyDocument(TypedDict):
+    """`durable verify`."""
+
+    runs: list[VerifiedRun]
+    count: int
+    damaged: int
+
+
+class CarriedRun(TypedDict):
+    """A run in a file, or out of one."""
+
+    run_id: str
+    status: str
+    root_hash: str
+    steps: int
+    segments: int
+    events: int
+    chunks: int
+    blobs: int
+
+
+class ExportDocument(CarriedRun):
+    """`durable export`."""
+
+    path: str
+    size_bytes: int
+
+
+class ImportDocument(CarriedRun):
+    """`durable import`."""
+
+    workflow: str
+    dry_run: bool
+
+
 class InitDocument(TypedDict):
     """`durable init`."""
 

@@ -99,6 +99,10 @@ COMMANDS = (
     Command("prune june-1 --yes", "Pruned 1 run", documents.PruneDocument, named=RUN, corrupt=6),
     Command("prune --keep 0 --dry-run", "june-2", documents.PruneDocument, found=False),
     Command(f"recover --workflows {MODULE}", "august", documents.RecoverDocument, 1, found=False),
+    Command("verify june-1", "june-1: completed, sound", documents.VerifyDocument, named=RUN, corrupt=6),
+    Command("verify --all", "june-2: failed, sound", documents.VerifyDocument, found=False, corrupt=6),
+    Command("export june-1", r"root hash", documents.ExportDocument, named=RUN, corrupt=6),
+    Command("import may.durable", "may: completed", documents.ImportDocument, found=False),
     Command("init --dry-run", "everything is there", documents.InitDocument, found=False),
     Command("checkpoint list", "crew-1", documents.SessionsDocument, found=False),
     Command("checkpoint list crew-1", "look-2", documents.CheckpointsDocument, named="crew-1"),
@@ -138,6 +142,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [sys.executable, PROGRAM, "sqlite:///durable.db"], cwd=folder, check=False, timeout=PATIENCE_S
     )
     assert killed.returncode == -9
+    for args in (("export", "may"), ("prune", "may", "--yes")):
+        assert installed(folder, *args).code == 0
     sqlite3.connect(folder / "durable.db").execute("PRAGMA wal_checkpoint(TRUNCATE)").connection.close()
     return folder
 

@@ -75,6 +75,7 @@ def main(url: str) -> None:
         saver.save("crew-1", "researcher", f"look-{n}", {"n": n})
     saver.close()
     executor = DurableWorkflowExecutor(store=url)
+    executor.run_sync(month, run_id="may")
     executor.run_sync(month, run_id="june-1")
     with contextlib.suppress(RunFailed):
         executor.run_sync(refused, run_id="june-2")
