@@ -116,8 +116,8 @@ COMMANDS = (
     Command("checkpoint resume crew-1", "step: look-2", documents.ResumePointDocument, named="crew-1"),
     Command("workflow resume crew-1", "step: look-2", documents.ResumePointDocument, named="crew-1"),
 )
-# What serves until it is stopped has tests of its own: `test_worker.py`.
-ELSEWHERE = {"worker"}
+# What serves until it is stopped has tests of its own.
+ELSEWHERE = {"worker", "local-cloud"}
 
 ALL = pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.args.replace(" ", "_"))
 NAMED = pytest.mark.parametrize(
