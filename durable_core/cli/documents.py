@@ -485,6 +485,22 @@ class InitDocument(TypedDict):
     changes: list[str]
 
 
+class Check(TypedDict):
+    """Something that was examined: ok, warn or fail, and what to do about it."""
+
+    name: str
+    state: str
+    message: str
+    remedy: str | None
+
+
+class DoctorDocument(TypedDict):
+    """`durable doctor`."""
+
+    store: str
+    checks: list[Check]
+
+
 # ---- Checkpoints of agents ----
 
 
