@@ -499,6 +499,8 @@ class DoctorDocument(TypedDict):
 
     store: str
     checks: list[Check]
+    failed: int
+    warned: int
 
 
 # ---- Checkpoints of agents ----
