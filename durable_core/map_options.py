@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 
 from durable_core.arguments import check_count, check_number
 from durable_core.errors import UsageError
+from durable_core.manifest import Jsonl
 from durable_core.rate import Rate
 from durable_core.retry import Retry
 from durable_core.workflow import step_of
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 DEFAULT_CONCURRENCY: Final = 32
 SEGMENT_ITEMS: Final = 256
+CHUNK_ITEMS: Final = 100
 MAX_KEY_CHARS: Final = 1024
 CONTEXTS: Final = ("Context", "SyncContext")
 
@@ -39,7 +41,7 @@ class MapOptions:
         linger_ms: How long finished items wait for others to be written with.
         retry: Instead of the step's own.
         distribute: Whether several workers share the items.
-        chunk_size: Items that one worker claims at a time.
+        chunk_size: Items that one worker claims at a time; fixed when the map begins.
         collect: Whether the result has `outputs`.
     """
 
@@ -72,10 +74,9 @@ class MapOptions:
         for name in ("distribute", "collect"):
             if not isinstance(getattr(self, name), bool):
                 raise UsageError(f"{name}={getattr(self, name)!r} must be True or False")
-        if self.distribute:
+        if self.chunk_size is not None and not self.distribute:
             raise UsageError(
-                "distribute=True needs workers, which aren't part of this version",
-                remedy="Leave it out for now",
+                "chunk_size= is for maps that workers share", remedy="Add distribute=True, or leave it out"
             )
 
     def tolerated(self, total: int | None) -> int | None:
@@ -180,6 +181,21 @@ def check_items(items: object) -> None:
         raise UsageError(
             f"the items of a map are a {kind}, which can't be iterated",
             remedy="Give a list, an iterator or Jsonl(path)",
+        )
+
+
+def check_shareable(items: object) -> None:
+    """Refuses items of which another process can't have a part without having all before it.
+
+    Raises:
+        UsageError: They are neither in a sequence nor in a manifest.
+    """
+    in_sequence = hasattr(items, "__len__") and hasattr(items, "__getitem__")
+    if not in_sequence and not isinstance(items, Jsonl):
+        raise UsageError(
+            f"the items of a map with distribute=True are a {type(items).__name__}, which can be read from"
+            " its beginning only",
+            remedy="Give a list, or Jsonl(path) for many",
         )
 
 

@@ -39,14 +39,13 @@ class ItemResult(Generic[R]):
         key: Under which it is known, in maps that have keys.
         attempts: Bodies that it took.
         error: Code, type, message and traceback, if it failed; else None.
-        value: The output, as it is stored; None if it failed, where `output` raises.
     """
 
     index: int
     key: str | None
     attempts: int
     error: dict[str, Any] | None
-    value: R | None
+    _output: R | None
 
     @property
     def succeeded(self) -> bool:
@@ -62,7 +61,7 @@ class ItemResult(Generic[R]):
         """
         if self.error is not None:
             raise ItemsFailed(f"item {self.index} failed: {_told(self.error)}")
-        return self.value  # type: ignore[return-value]  # it succeeded: it is the function's
+        return self._output  # type: ignore[return-value]  # it succeeded: it is the function's
 
 
 class MapResult(Generic[R]):

@@ -17,6 +17,8 @@ _CAUGHT_UP_MS: Final = 20.0
 class Rate:
     """`n` starts in `per_s` seconds, for each process: `Rate(500, per_s=60)`.
 
+    Where workers share a map it is for all of them together, each chunk in work having the same part.
+
     Starts are spread evenly; what a late timer missed, up to 20 ms, is caught up with.
 
     Args:
@@ -49,9 +51,13 @@ class TokenBucket:
 
     def __init__(self, rate: Rate, clock: Clock) -> None:
         self._clock = clock
-        self._every_ms = rate.per_s * 1000 / rate.n
+        self._every_ms = self._whole_every_ms = rate.per_s * 1000 / rate.n
         self._slack_ms = max((rate.burst - 1) * self._every_ms, _CAUGHT_UP_MS)
         self._next_ms = clock.boot_ms() - (rate.burst - 1) * self._every_ms
+
+    def share(self, among: int) -> None:
+        """Holds to this part of the rate, from the next start on: the others are held by others."""
+        self._every_ms = self._whole_every_ms * among
 
     def take_s(self) -> float:
         """Takes the next start; gives the seconds until it, 0 for at once."""

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from durable_core import DurableWorkflowExecutor
 from durable_core.clock import Clock, SystemClock
-from durable_core.engine import admission, importing
+from durable_core.engine import admission, importing, owners
 from durable_core.engine.process import this_process
 from durable_core.errors import JournalUnavailable
 from durable_core.journal.base import Journal, Lease, Renewer
@@ -227,7 +227,7 @@ class Processes:
         self._is(this_process)
 
     def _is(self, process: Callable[[], str]) -> None:
-        for module in (admission, importing):
+        for module in (admission, importing, owners):
             self._monkeypatch.setattr(module, "this_process", process)
 
 

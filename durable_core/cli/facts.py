@@ -9,8 +9,8 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.clock import epoch_ms, rfc3339
+from durable_core.engine.owners import NEVER_MS
 from durable_core.engine.process import is_dead, told
-from durable_core.engine.suspension import NEVER_MS
 from durable_core.records import (
     CORRUPT,
     EVENT_KIND,

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.clock import rfc3339
-from durable_core.codec import freeze
+from durable_core.codec import decode, freeze
 from durable_core.engine.asking import ask
 from durable_core.engine.invocation import dead_from_ms, gone_of
-from durable_core.engine.process import is_dead, this_process, told
+from durable_core.engine.owners import is_dead_for_certain, lease_now_ms, owner_process
+from durable_core.engine.process import this_process, told
 from durable_core.errors import (
     CorruptRecord,
     DurableError,
@@ -114,7 +115,7 @@ async def create(
         created_by=creator,
         status=RUNNING if owned else PENDING,
         owner=creator if owned else None,
-        owner_process=_owner_process(tools) if owned else None,
+        owner_process=owner_process(tools) if owned else None,
         fence=base_fence + owned,
         base_fence=base_fence,
         due_at_ms=tools.clock.now_ms(),
@@ -191,7 +192,7 @@ async def acquire(tools: Tools, seen: RunHeader, fingerprint: str | None = None)
         raise busy(tools, seen)
     journal = tools.journal
     owner_died = seen.status == RUNNING and seen.owner is not None
-    owner_is_dead = seen.owner is not None and _is_dead(tools, seen)
+    owner_is_dead = seen.owner is not None and is_dead_for_certain(tools, seen.owner_process)
     crashes = 0 if seen.status == FAILED else seen.crashes
     if owner_died:
         finished_something = await ask(journal.progressed, seen.run_id, seen.fence)
@@ -201,7 +202,7 @@ async def acquire(tools: Tools, seen: RunHeader, fingerprint: str | None = None)
         gone[seen.fence] = owner_is_dead or dead_from_ms(seen.owner_process)
     claim = Claim(
         owner=new_owner(),
-        owner_process=_owner_process(tools),
+        owner_process=owner_process(tools),
         lease_ms=tools.lease_now_ms(),
         crashes=crashes,
         gone=json.dumps(dict(list(gone.items())[-_GONE_KEPT:])) if gone else None,
@@ -253,7 +254,9 @@ async def acquire_to_prune(tools: Tools, seen: RunHeader) -> Admitted | RunHeade
         gone=seen.gone,
         status=PRUNING,
     )
-    dead_owner = seen.owner if seen.owner is not None and _is_dead(tools, seen) else None
+    dead_owner = (
+        seen.owner if seen.owner is not None and is_dead_for_certain(tools, seen.owner_process) else None
+    )
     reply = await ask(tools.journal.acquire, seen, claim, statuses=(*ENDED, PRUNING), dead_owner=dead_owner)
     header = reply.row
     return Admitted(header) if header is not None and header.owner == claim.owner else header
@@ -300,28 +303,13 @@ def check_not_pruned(header: RunHeader) -> None:
 
 def busy(tools: Tools, header: RunHeader) -> RunBusy:
     """Why a run can't be driven here now."""
-    left_ms = header.lease_until_ms - _now_ms(tools)
+    left_ms = header.lease_until_ms - lease_now_ms(tools)
     return RunBusy(header.run_id, owner=told(header.owner_process), lease_left_s=left_ms / 1000)
 
 
 def is_free(tools: Tools, header: RunHeader) -> bool:
     """Whether an acquire could succeed, as far as the header tells."""
-    return header.lease_until_ms < _now_ms(tools) or _is_dead(tools, header)
-
-
-def _is_dead(tools: Tools, header: RunHeader) -> bool:
-    """Whether the process that a header names is dead for certain."""
-    from_ms = dead_from_ms(header.owner_process)
-    return _now_ms(tools) >= from_ms if from_ms is not None else is_dead(header.owner_process)
-
-
-def _owner_process(tools: Tools) -> str:
-    return this_process() if tools.invocation is None else tools.invocation.as_owner()
-
-
-def _now_ms(tools: Tools) -> int:
-    """The time that leases go by, as well as this process can tell."""
-    return tools.clock.now_ms() + tools.journal.skew_ms
+    return header.lease_until_ms < lease_now_ms(tools) or is_dead_for_certain(tools, header.owner_process)
 
 
 def hash_of(workflow: Workflow[..., Any], inputs: Mapping[str, object]) -> str:
@@ -381,10 +369,10 @@ async def recorded_inputs(tools: Tools, header: RunHeader, workflow: Workflow[..
         CorruptRecord, MissingBlob, UnknownType: They can't be read back.
     """
     try:
-        stored = (
+        raw = await tools.values.load(
             header.input_codec, header.input_data, header.input_ref, header.input_size, header.input_data_hash
-        )  # fmt: skip
-        found = await tools.values.restore(*stored, workflow.input_adapter)
+        )
+        found = decode(raw, workflow.input_adapter)
         if not isinstance(found, dict):
             raise CorruptRecord("the run's inputs aren't named values")
         return workflow.checked(found)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sized
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.clock import rfc3339
@@ -29,7 +30,7 @@ from durable_core.map_result import MapResult
 from durable_core.records import FAILED, MAP_KIND, STARTED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from durable_core.engine.attempts import Attempts
     from durable_core.engine.step_records import Call
@@ -138,8 +139,8 @@ class Batch:
         if pump.error is not None and not isinstance(pump.error, ItemsUnreadable):
             raise pump.error
         if pump.error is not None or pump.is_over_limit():
-            raise await self._fail(attempt, table, pump)
-        return await self._commit(attempt, table, intake, log)
+            raise await self._fail(attempt, table, pump.error, pump.failed, pump.first_failures)
+        return await self._commit(attempt, table, intake, [log])
 
     async def begun(self, seen: StepRecord | None, before: StepRecord | None) -> StepRecord:
         """The STARTED record of this map, to be put over the one that was seen.
@@ -157,10 +158,14 @@ class Batch:
             "first_seq": _count(kept, "first_seq"),
         }
         other_keys = before is not None and bool(kept.get("keyed")) != detail["keyed"]
-        if other_keys and not kept.get("forked"):
-            now = "with key=" if detail["keyed"] else "without key="
+        was_shared = any(kept.get(name) for name in ("chunk_size", "divided_by"))
+        other_form = before is not None and was_shared != options.distribute
+        if (other_keys or other_form) and not kept.get("forked"):
+            now = f"with{'' if detail['keyed'] else 'out'} key="
+            if other_form:
+                now = f"with distribute={options.distribute}"
             raise self._mismatch(f"the map is called {now} now, and was not before")
-        if seen is not None and (before is None or other_keys):
+        if seen is not None and (before is None or other_keys or other_form):
             # What is in the log is of other arguments, of an earlier life, or can't be told apart.
             last = await drive.ask(drive.tools.journal.last_segment, drive.run_id, self.call.step_id)
             detail["first_seq"] = last.seq + 1 if last is not None else 0
@@ -173,7 +178,8 @@ class Batch:
                 detail[flag] = True
         if isinstance(self.items, Sized):
             detail["total"] = len(self.items)
-        return next_attempt(drive, self.call, seen)._replace(kind=MAP_KIND, crashes=0, detail=as_json(detail))
+        told = as_json(drive.marked(detail))
+        return next_attempt(drive, self.call, seen)._replace(kind=MAP_KIND, crashes=0, detail=told)
 
     # ---- Ways out ----
 
@@ -183,16 +189,31 @@ class Batch:
             await log.flush()
             await self.attempts.interrupted(attempt)
 
-    async def _fail(self, attempt: StepRecord, table: ItemTable, pump: Pump) -> StepFailed:
-        """Ends the map FAILED; what has an outcome keeps it."""
-        cause = pump.error.__cause__ if pump.error is not None else None
+    async def _fail(
+        self,
+        attempt: StepRecord,
+        table: ItemTable,
+        error: BaseException | None,
+        count: int = 0,
+        told_first: Sequence[str] = (),
+    ) -> StepFailed:
+        """Ends the map FAILED; what has an outcome keeps it.
+
+        Args:
+            attempt: As begun.
+            table: What is known of its items.
+            error: Why they couldn't be read to the end; None: too many failed.
+            count: So many failed.
+            told_first: Why the first ones did.
+        """
+        cause = error.__cause__ if error is not None else None
         told = {"code": MapFailed.code, "type": MapFailed.__name__, "traceback": ""}
-        if pump.error is not None:
-            told |= described(cause or pump.error) | {"code": MapFailed.code, "message": str(pump.error)}
+        if error is not None:
+            told |= described(cause or error) | {"code": MapFailed.code, "message": str(error)}
         else:
-            first = "; ".join(pump.first_failures) or "before the run was last resumed"
+            first = "; ".join(told_first) or "before the run was last resumed"
             tolerated = self.options.tolerate_failures
-            told["message"] = f"{pump.failed} items failed, and {tolerated} are tolerated ({first})"
+            told["message"] = f"{count} items failed, and {tolerated} are tolerated ({first})"
         told |= {"succeeded": str(table.succeeded), "failed": str(table.failed)}
         record = failed(attempt, told, self._now())._replace(detail=attempt.detail)
         await self.attempts.write(record)
@@ -201,8 +222,22 @@ class Batch:
         return error
 
     async def _commit(
-        self, attempt: StepRecord, table: ItemTable, intake: Intake, log: ChunkLog
+        self,
+        attempt: StepRecord,
+        table: ItemTable,
+        intake: Intake,
+        logs: Sequence[ChunkLog],
+        kept: Mapping[str, object] = MappingProxyType({}),
     ) -> tuple[StepRecord, MapResult[Any]]:
+        """Ends the map COMMITTED, with what its chunks have in their logs by now.
+
+        Args:
+            attempt: As begun.
+            table: What is known of its items.
+            intake: All of them have been pulled.
+            logs: Of its chunks, in order.
+            kept: What else its record is to say.
+        """
         drive, order = self.attempts.drive, intake.order
         if order is None and len(table) > intake.pulled and not intake.may_change:
             raise self._other_items(intake.pulled, len(table))
@@ -213,15 +248,16 @@ class Batch:
             content_hash = await asyncio.to_thread(table.content_hash, rows)
         order_segments = 0
         if order is not None and not _is_as_run(table, order):
-            order_segments = await log.put_order([table.place(row) for row in order])
+            order_segments = await logs[0].put_order([table.place(row) for row in order])
         succeeded = sum(table.states[row] == SUCCEEDED for row in rows)
         reference = MapReference(
-            drive.run_id, self.call.step_id, (log.last_seq,), log.first_seq, drive.lease.base_fence,
-            succeeded, intake.pulled - succeeded, content_hash, order_segments, self.options.collect,
+            drive.run_id, self.call.step_id, tuple(log.last_seq for log in logs), logs[0].first_seq,
+            logs[0].above_fence, succeeded, intake.pulled - succeeded, content_hash, order_segments,
+            self.options.collect,
         )  # fmt: skip
         raw = recorded_output(reference, intake.items_hash)
         stored = await drive.tools.values.store(raw, drive.run_id, attempt.attempt_id)
-        detail = {**recorded_place(reference), "keyed": order is not None}
+        detail = {**recorded_place(reference), "keyed": order is not None, **kept}
         record = committed(attempt, stored, self._now())._replace(detail=as_json(detail))
         await self.attempts.write(record)
         self.attempts.told_committed(record)

@@ -88,6 +88,7 @@ class Intake:
         options: Of the map.
         table: What is known of the items.
         may_change: Whether items that aren't those that were run are run anew: in a fork.
+        first: Position of the first item, where these are a part of the map's.
 
     Attributes:
         order: With keys: the rows of the items that were pulled.
@@ -104,12 +105,14 @@ class Intake:
         table: ItemTable,
         *,
         may_change: bool = False,
+        first: int = 0,
     ) -> None:
         self._drive = drive
         self._call = call
         self._key = options.key
         self._table = table
         self.may_change = may_change
+        self._first = first
         self._hash = sha256()
         self._turn_at = time.perf_counter()
         self._manifest = iter(items) if isinstance(items, Jsonl | Items) else None
@@ -187,7 +190,7 @@ class Intake:
         except Exception as error:  # whatever the user's iterable raises ends the items
             self.exhausted = True
             raise ItemsUnreadable(
-                f"item {index} could not be had: {type(error).__qualname__}: {error}"
+                f"item {self._first + index} could not be had: {type(error).__qualname__}: {error}"
             ) from error
         self.pulled = index + 1
         try:
@@ -198,10 +201,10 @@ class Intake:
             told = (
                 error.message if isinstance(error, DurableError) else f"{type(error).__qualname__}: {error}"
             )
-            raise ItemsUnreadable(f"item {index}: {told}") from error
+            raise ItemsUnreadable(f"item {self._first + index}: {told}") from error
         row = index if key is None else self._row_of(key, index)
         self._hash.update(b"%d:%b%b" % (len(key or ""), (key or "").encode(), hashed.encode()))
-        return Item(index, row, key, value, hashed)
+        return Item(self._first + index, row, key, value, hashed)
 
     def _row_of(self, key: str, index: int) -> int:
         row = self._table.row_of(key)
@@ -210,7 +213,8 @@ class Intake:
         if self._positions[row]:
             self.exhausted = True
             raise ItemsUnreadable(
-                f"items {self._positions[row] - 1} and {index} have the same key {key[:100]!r}"
+                f"items {self._first + self._positions[row] - 1} and {self._first + index} have the same key"
+                f" {key[:100]!r}"
             ) from UsageError("a key names one item")
         self._positions[row] = index + 1
         if self.order is not None:

@@ -318,7 +318,7 @@ class ItemRunner:
             row = reply.row
             if reply.ok or (row is not None and row.attempt_id == attempt.attempt_id):
                 return self._logged(item, await self._ended(item))
-            if row is None or row.fence >= drive.lease.fence or as_seen(row) == as_seen(seen):
+            if row is None or drive.is_as_late(row) or as_seen(row) == as_seen(seen):
                 raise drive.fenced_by(row)
             seen, attempt = row, self._next_attempt(item, row)
 

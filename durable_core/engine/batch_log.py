@@ -55,6 +55,8 @@ class ChunkLog:
         redriven_fence: Failures written under a fence up to this are to be run again.
         first_seq: What lies before is not of this map: of other arguments, or an earlier life.
         chunk: Which part of the items.
+        first: Position of the part's first item, where the table is of this part alone.
+        above_fence: What was written under a fence up to this is not of this map either.
 
     Attributes:
         retried: Rows of items that failed and are to be run again, with the failed steps inside them.
@@ -71,10 +73,14 @@ class ChunkLog:
         redriven_fence: int = 0,
         first_seq: int = 0,
         chunk: int = 0,
+        first: int = 0,
+        above_fence: int = 0,
     ) -> None:
         self._drive = drive
         self._step_id = step_id
         self._chunk = chunk
+        self._first = first
+        self.above_fence = max(above_fence, drive.lease.base_fence)
         self._table = table
         self._most_items = most_items
         self._linger_s = linger_ms / 1000
@@ -126,13 +132,16 @@ class ChunkLog:
 
     def _take_in(self, segment: Segment) -> None:
         drive, table = self._drive, self._table
-        if segment.fence > drive.lease.fence:
+        if drive.is_later(segment):
             raise drive.fenced_by(segment)
         self._free_seq = segment.seq + 1
-        if segment.fence <= drive.lease.base_fence or segment.seq < self.first_seq:
+        if segment.fence <= self.above_fence or segment.seq < self.first_seq:
             return
         for line, outcome in enumerate(outcomes_of(segment)):
-            row = outcome.item_index if outcome.key is None else table.row_of(outcome.key)
+            if outcome.key is not None:
+                row = table.row_of(outcome.key)
+            elif (row := outcome.item_index - self._first) < 0:
+                continue  # of another division of the items, which a fork has taken over
             again = not outcome.succeeded and segment.fence <= self.redriven_fence
             if again and table.knows(row):
                 continue
@@ -202,7 +211,7 @@ class ChunkLog:
         """Records in which order the items are; gives in how many segments."""
         lines, segments = [as_json(place).encode() for place in places], 0
         while lines:
-            some = lines[: _fitting(map(len, lines))]
+            some = lines[: fitting(map(len, lines))]
             await self._append(filled(self._segment([]), some))
             del lines[: len(some)]
             segments += 1
@@ -214,7 +223,7 @@ class ChunkLog:
             while self._waiting:
                 if self._linger_s and not self._hurried and not self.is_full():
                     await self._linger()
-                some = _fitting(len(one.line) for one in self._waiting)
+                some = fitting(len(one.line) for one in self._waiting)
                 group, self._waiting = self._waiting[:some], self._waiting[some:]
                 self._writing = len(group)
                 written = await self._append(self._segment(group))
@@ -243,6 +252,7 @@ class ChunkLog:
         refs = [one.ref for one in group if one.ref is not None]
         empty = Segment(
             drive.run_id, self._step_id, self._chunk, self._free_seq, new_segment_id(), drive.lease.fence,
+            chunk_fence=drive.chunk_fence,
             items=len(group),
             succeeded=table.succeeded + good,
             failed=table.failed + len(group) - good,
@@ -284,7 +294,7 @@ def filled(segment: Segment, lines: list[bytes]) -> Segment:
     )
 
 
-def _fitting(sizes: Iterable[int]) -> int:
+def fitting(sizes: Iterable[int]) -> int:
     """How many lines fit into one segment; at least one."""
     room, count = MAX_SEGMENT_BYTES, 0
     for size in sizes:

@@ -9,6 +9,8 @@ from durable_core.outcomes import ERROR
 from durable_core.rate import TokenBucket
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from durable_core.engine.batch_intake import Intake, Item
     from durable_core.engine.batch_items import Ended, ItemRunner
     from durable_core.engine.batch_log import ChunkLog
@@ -34,6 +36,8 @@ class Pump:
         runner: What runs one.
         log: Where outcomes go.
         progress: Is kept up to date.
+        total: Of the items whose failures are tolerated; those of the intake when None.
+        watch: Is called whenever an item is about to be started.
     """
 
     def __init__(
@@ -45,6 +49,9 @@ class Pump:
         runner: ItemRunner,
         log: ChunkLog,
         progress: MapProgress,
+        *,
+        total: int | None = None,
+        watch: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._drive = drive
         self._scope = call.scope
@@ -53,7 +60,9 @@ class Pump:
         self._runner = runner
         self._log = log
         self._progress = progress
-        self._bucket = TokenBucket(options.rate, drive.tools.clock) if options.rate is not None else None
+        self._total = total
+        self._watch = watch
+        self.bucket = TokenBucket(options.rate, drive.tools.clock) if options.rate is not None else None
         self._starting = asyncio.Lock()
         self._workers: set[asyncio.Task[None]] = set()
         self._new_failures = 0
@@ -67,7 +76,7 @@ class Pump:
 
     def is_over_limit(self) -> bool:
         """Whether more have failed than is tolerated."""
-        limit = self._options.tolerated(self._intake.total)
+        limit = self._options.tolerated(self._total or self._intake.total)
         return limit is not None and self.failed > limit
 
     async def run(self) -> None:
@@ -122,12 +131,14 @@ class Pump:
 
     async def _next(self) -> Item | None:
         """The next item, once it may be started; None when no more are to be."""
-        if self._bucket is None:
+        if self._watch is not None and not self._starts_no_more():
+            await self._watch()
+        if self.bucket is None:
             item = await self._pulled()
         else:
             async with self._starting:  # one waits for its start, the others for that: so they keep the order
                 item = await self._pulled()
-                delay_s = self._bucket.take_s() if item is not None else 0
+                delay_s = self.bucket.take_s() if item is not None else 0
                 if delay_s:
                     await self._drive.pause(delay_s, self._scope)
         if item is None or self._starts_no_more():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
+from durable_core.engine.owners import lease_now_ms
 from durable_core.records import ACTIVE, PENDING, SUSPENDED
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ async def tell_drive(tools: Tools, header: RunHeader) -> None:
     """
     if tools.dispatch is None or header.status not in (PENDING, SUSPENDED):
         return
-    wait_ms = max(header.due_at_ms, header.lease_until_ms) - tools.clock.now_ms()
+    wait_ms = max(header.due_at_ms, header.lease_until_ms) - lease_now_ms(tools)
     if header.status == PENDING or wait_ms < _NEVER_MS:
         await tools.dispatch.drive(header.run_id, delay_s=max(0, wait_ms) / 1000)
 

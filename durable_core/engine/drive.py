@@ -12,11 +12,13 @@ from durable_core.clock import epoch_ms
 from durable_core.control_flow import ControlFlow, RunInterrupted
 from durable_core.engine.asking import ask_again
 from durable_core.engine.tally import Tally
-from durable_core.errors import DurableError, Fenced, JournalUnavailable, StepNotFound, UsageError
+from durable_core.errors import DurableError, Fenced, JournalUnavailable, UsageError
 from durable_core.identity import place
+from durable_core.journal.base import Lease
+from durable_core.journal.chunks import ChunkLease
 from durable_core.log import get_logger
 from durable_core.plain_code import PlainCode
-from durable_core.records import FAILED
+from durable_core.records import FAILED, Segment
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -35,8 +37,8 @@ if TYPE_CHECKING:
     from durable_core.engine.threads import BodyThreads
     from durable_core.engine.values import Values
     from durable_core.identity import KeyMaker
-    from durable_core.journal.base import Journal, Lease
-    from durable_core.records import RunHeader, Segment, StepRecord
+    from durable_core.journal.base import Holding, Journal
+    from durable_core.records import RunHeader, StepRecord
     from durable_core.scope import Halt, Scope
     from durable_core.step_definition import Step
 
@@ -58,6 +60,7 @@ class Tools:
         dispatch: Is told of work for others; None where they look for it.
         longest_s: The longest that each step has been seen to take, by its name, where there is a deadline.
         invocation: Where the process is ended at a known time.
+        views: The maps that chunks of are worked on here, by what tells them apart.
     """
 
     journal: Journal
@@ -73,6 +76,7 @@ class Tools:
     dispatch: Dispatch | None = None
     longest_s: dict[str, float] = field(default_factory=dict)
     invocation: Invocation | None = None
+    views: dict[Any, Any] = field(default_factory=dict)
 
     def lease_now_ms(self) -> int:
         """How long a lease has to last that is taken or renewed now."""
@@ -100,7 +104,6 @@ class Drive:
         redrive_fence: The fence under which the run failed; what failed later has had its fresh budget.
         grace_s: How long a cancellation waits for `def` bodies; none is left at a deadline.
         keeps_changed: Recorded outputs are used although their steps are called with another input now.
-        records_only: Whether it only replays what is recorded: it begins nothing, and writes nothing.
         way_out: What may make this drive leave the run before its end.
         tally: What the drive comes to.
         begun: How many steps this drive was the first to begin.
@@ -122,13 +125,12 @@ class Drive:
 
     tools: Tools
     header: RunHeader
-    lease: Lease
+    lease: Holding
     keys: KeyMaker
     gone: dict[int, int | None] = field(default_factory=dict)
     redrive: set[str] = field(default_factory=set)
     redrive_fence: int = 0
     keeps_changed: bool = False
-    records_only: bool = False
     grace_s: float = field(init=False)
     way_out: WayOut | None = None
     tally: Tally = field(default_factory=Tally)
@@ -193,22 +195,6 @@ class Drive:
                 raise RunInterrupted(f"the run is stopped: {self.stopped}") from self.stopped
             raise poison(self.stopped)
 
-    def check_may_begin(self, step_id: str) -> None:
-        """Refuses to begin a step where only what is recorded is replayed.
-
-        Raises:
-            StepNotFound: It has no outcome; the drive is stopped.
-        """
-        if self.records_only:
-            error = StepNotFound(
-                "the workflow comes to a step that has no recorded outcome, and only those are replayed",
-                run_id=self.run_id,
-                step_id=step_id,
-                remedy="Resume the run, or a fork of it, to run the step",
-            )
-            self.stop(error)
-            raise error
-
     async def check_lease(self) -> None:
         """Renews a lease that may be over, before anything is started under it.
 
@@ -263,6 +249,37 @@ class Drive:
 
     # ---- What a record means under this fence ----
 
+    @property
+    def run_lease(self) -> Lease:
+        """What is held of the run; who works on a chunk holds nothing of it."""
+        if not isinstance(self.lease, Lease):
+            raise TypeError("a chunk's owner doesn't drive the run")
+        return self.lease
+
+    @property
+    def chunk_fence(self) -> int:
+        """Of the chunk that is worked on; 0 where the whole run is driven."""
+        return self.lease.chunk_fence if isinstance(self.lease, ChunkLease) else 0
+
+    def rank(self, row: StepRecord | Segment) -> int:
+        """Which owner wrote it: by the fence; inside a chunk, whose owners may share one, by the chunk's."""
+        if not isinstance(self.lease, ChunkLease):
+            return row.fence
+        found = row.chunk_fence if isinstance(row, Segment) else row.details().get("chunk_fence")
+        return found if isinstance(found, int) else 0
+
+    def is_later(self, row: StepRecord | Segment) -> bool:
+        """Whether a later owner wrote it."""
+        return self.rank(row) > (self.chunk_fence or self.lease.fence)
+
+    def is_as_late(self, row: StepRecord | Segment) -> bool:
+        """Whether this owner or a later one wrote it."""
+        return self.rank(row) >= (self.chunk_fence or self.lease.fence)
+
+    def marked(self, detail: dict[str, Any]) -> dict[str, Any]:
+        """The detail of a STARTED record, with what `rank` goes by."""
+        return {**detail, "chunk_fence": self.chunk_fence} if self.chunk_fence else detail
+
     def owns(self, record: StepRecord) -> bool:
         """Whether a record is of this life of the run's id."""
         return record.fence > self.lease.base_fence
@@ -278,7 +295,7 @@ class Drive:
 
     def crashed(self, record: StepRecord) -> bool:
         """Whether the owner of an attempt died in it: it never released the run."""
-        return record.fence in self.gone
+        return self.rank(record) in self.gone
 
     def has_ended(self, record: StepRecord) -> bool:
         """Whether nobody can still be in a body: it ended, or its process is dead for certain.
@@ -287,7 +304,7 @@ class Drive:
         """
         if record.details().get("unsure"):
             return False
-        dead_from_ms = self.gone.get(record.fence)
+        dead_from_ms = self.gone.get(self.rank(record))
         if dead_from_ms is not None and self.tools.clock.now_ms() >= dead_from_ms:
             return True
         detail = record.details()
@@ -347,8 +364,6 @@ class Drive:
         try:
             if self.stopped is None and not (scope.halt is not None and scope.halt.is_set()):
                 await asyncio.wait((sleeper,))
-                if not sleeper.cancelled():
-                    sleeper.result()  # a clock that can't wait says so; who waits would ask it for ever
         finally:
             del self._pauses[sleeper]
             sleeper.cancel()

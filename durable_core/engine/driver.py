@@ -25,6 +25,7 @@ from durable_core.engine.dispatch import tell_drive
 from durable_core.engine.drive import Drive, poison
 from durable_core.engine.failure import as_json, described, escaped_steps
 from durable_core.engine.lease import HeldLease
+from durable_core.engine.owners import lease_now_ms
 from durable_core.engine.sessions import completed, steps_of
 from durable_core.engine.stopping import Deadline
 from durable_core.engine.suspension import Suspension
@@ -67,7 +68,6 @@ async def drive(
     patience: int = 0,
     deadline: WayOut | None = None,
     tally: Tally | None = None,
-    records_only: bool = False,
 ) -> tuple[RunHeader, Any]:
     """Drives an acquired run to a way out.
 
@@ -80,7 +80,6 @@ async def drive(
         patience: How many drives before this one have left it although somebody didn't wait.
         deadline: When the run has to be left.
         tally: Counts what the drive comes to.
-        records_only: Whether it only replays what is recorded; the run needn't be acquired then.
 
     Returns:
         The header as it ended, and the output; or as it was left because everybody waits (SUSPENDED, or
@@ -93,19 +92,18 @@ async def drive(
     """
     header = admitted.header
     current = _begun(tools, admitted)
-    current.keeps_changed, current.records_only = keeps_changed, records_only
+    current.keeps_changed = keeps_changed
     current.way_out, current.tally = deadline, tally or Tally()
     had_time = deadline is None or deadline.left_s() > 0
     current.suspension = Suspension(current, suspends=suspends, patience=patience)
-    if not records_only:
-        tools.renewals.keep(current.held)
+    tools.renewals.keep(current.held)
     token = here.set(RunInfo(header.run_id, header.fence))
     outcomes = reading.set(tools.outcomes)
     try:
         if header.crashes >= tools.run_crash_limit:
             raise await _crashed_too_often(current)
         current.gone = admitted.gone()
-        current.redrive, current.redrive_fence = _redriven(header)
+        current.redrive, current.redrive_fence = redriven(header)
         inputs = await recorded_inputs(tools, header, workflow)
         await _load(current)
         if deadline is not None:
@@ -143,12 +141,12 @@ def _begun(tools: Tools, admitted: Admitted) -> Drive:
         loop.call_soon_threadsafe(current.interrupt, reason)
 
     current.held = HeldLease(
-        current.lease, tools.lease_now_ms, tools.clock, on_lost, header.wake_count, loop.is_closed
+        current.run_lease, tools.lease_now_ms, tools.clock, on_lost, header.wake_count, loop.is_closed
     )
     return current
 
 
-def _redriven(header: RunHeader) -> tuple[set[str], int]:
+def redriven(header: RunHeader) -> tuple[set[str], int]:
     """The failed steps that ended the run before, and the fence they ended it under."""
     failure = header.error_info()
     steps, joins, fence = failure.get("steps", []), failure.get("joins", []), failure.get("fence", 0)
@@ -229,8 +227,6 @@ async def _complete(current: Drive, workflow: Workflow[..., Any], output: object
     """Ends the run COMPLETED; an output that can't be stored ends it FAILED."""
     try:
         raw, live = freeze(output, workflow.adapter)
-        if current.records_only:
-            return current.header, live
         stored = await current.tools.values.store(raw, current.run_id, current.lease.owner)
     except NotSerializable as error:
         failure = OutputNotSerializable(
@@ -287,8 +283,6 @@ async def _release(current: Drive, error: BaseException, *, had_time: bool) -> N
     nobody's decision, and would come no further. One that was stopped by a person or a deploy isn't.
     """
     log = current.log
-    if current.records_only:
-        return
     if isinstance(error, Fenced) or current.held.lost is not None:
         log.warning("run_fenced", reason=str(error))
         return
@@ -299,7 +293,7 @@ async def _release(current: Drive, error: BaseException, *, had_time: bool) -> N
         crashes = current.header.crashes + 1
     departure = Departure(
         status=PENDING,
-        due_at_ms=current.tools.clock.now_ms(),
+        due_at_ms=lease_now_ms(current.tools),
         keep_error=True,
         crashes=crashes,
         # A body that can't be stopped is still at work: nobody may begin it anew before the lease is over.
@@ -322,10 +316,8 @@ async def _leave(current: Drive, departure: Departure) -> RunHeader:
         Fenced: Somebody else drives the run.
         JournalUnavailable: It could not be written.
     """
-    if current.records_only:
-        return current.header
     current.tools.renewals.drop(current.held)
-    reply = await current.ask(current.tools.journal.leave, current.lease, departure)
+    reply = await current.ask(current.tools.journal.leave, current.run_lease, departure)
     header = reply.row
     own = header is not None and header.fence == current.lease.fence and header.owner is None
     if header is None or not (reply.ok or own):

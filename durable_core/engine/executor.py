@@ -8,7 +8,7 @@ from durable_core.clock import Clock, SystemClock
 from durable_core.engine import admission, calls, looking
 from durable_core.engine.blocking import BlockingExecutor
 from durable_core.engine.carrying import Carrying
-from durable_core.engine.chunk_work import work_chunk
+from durable_core.engine.chunk_taking import work_chunk
 from durable_core.engine.dispatch import tell_drive
 from durable_core.engine.driving import Driving
 from durable_core.engine.housekeeping import Housekeeping

@@ -158,6 +158,8 @@ async def _take_map_over(tools: Tools, lease: Lease, record: StepRecord, copied:
         name: value for name, value in record.details().items() if name not in ("interrupted", "suspects")
     }
     begun = {"window": 0, **kept, "forked": True, "interrupted": True, "redriven_fence": lease.fence}
+    if "chunk_size" in begun:  # nobody works on it before the new run has begun it
+        begun["divided_by"] = begun.pop("chunk_size")
     started = copied._replace(
         status=STARTED, output_hash=None, output_data=None, output_ref=None, codec=None, output_size=None,
         committed_at=None, error=None, detail=as_json(begun),
@@ -173,15 +175,20 @@ async def _take_map_over(tools: Tools, lease: Lease, record: StepRecord, copied:
 
 async def _take_segments_over(tools: Tools, lease: Lease, record: StepRecord) -> None:
     """Copies a map's log, place by place: what it pins stays where it is."""
-    pins = record.details().get("pins") if record.status == COMMITTED else None
-    async for page in tools.journal.segments(record.run_id, record.step_id):
-        for segment in page:
-            if isinstance(pins, list) and segment.seq > pins[segment.chunk]:
-                return
-            copied = await _copied(tools, lease, segment)
-            reply = await ask(tools.journal.append, copied)
-            if not reply.ok and (reply.row is None or reply.row.attempt_id != copied.attempt_id):
-                raise _not_ours(lease, record.step_id)
+    detail = record.details()
+    pins = detail.get("pins") if record.status == COMMITTED else None
+    chunks = len(pins) if isinstance(pins, list) else detail.get("chunks", 1)
+    for chunk in range(max(chunks, 1) if isinstance(chunks, int) else 1):
+        async for page in tools.journal.segments(record.run_id, record.step_id, chunk):
+            for segment in page:
+                if not isinstance(pins, list) or segment.seq <= pins[chunk]:
+                    await _append(tools, lease, await _copied(tools, lease, segment))
+
+
+async def _append(tools: Tools, lease: Lease, copied: Segment) -> None:
+    reply = await ask(tools.journal.append, copied)
+    if not reply.ok and (reply.row is None or reply.row.attempt_id != copied.attempt_id):
+        raise _not_ours(lease, copied.step_id)
 
 
 async def _copied(tools: Tools, lease: Lease, segment: Segment) -> Segment:

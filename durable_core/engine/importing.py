@@ -22,9 +22,9 @@ from durable_core.engine.failure import as_json
 from durable_core.engine.findings import Findings
 from durable_core.engine.hold import Hold
 from durable_core.engine.lease import lost_to
+from durable_core.engine.owners import NEVER_MS
 from durable_core.engine.process import this_process
 from durable_core.engine.pruning import LeftRun, prune_run
-from durable_core.engine.suspension import NEVER_MS
 from durable_core.engine.verify_header import Life, unsound
 from durable_core.engine.verify_run import Look
 from durable_core.engine.verify_values import LaterValues

@@ -14,7 +14,7 @@ from durable_core.records import parse_object
 
 if TYPE_CHECKING:
     from durable_core.clock import Clock
-    from durable_core.records import RunHeader
+    from durable_core.records import Chunk, RunHeader
 
 LEASE_MARGIN_MS: Final = 5_000
 """By how much a lease outlives its invocation."""
@@ -60,9 +60,12 @@ def told(owner_process: str | None) -> str | None:
     return f"invocation {name}" if isinstance(name, str) else None
 
 
-def gone_of(header: RunHeader) -> dict[int, int | None]:
-    """What a header knows of owners that never released the run: from when on each is dead for certain,
-    milliseconds since the epoch, 0 if it was when it was found; None if nobody can tell.
+def gone_of(header: RunHeader | Chunk) -> dict[int, int | None]:
+    """What the record of a run or a chunk knows of owners that never released it.
+
+    Returns:
+        By fence: from when on each is dead for certain, milliseconds since the epoch, 0 if it was when it was
+        found; None if nobody can tell.
 
     Raises:
         CorruptRecord: It can't be read.

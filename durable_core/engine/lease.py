@@ -84,6 +84,12 @@ class HeldLease:
         self.until_ms = asked_at_ms + lease_ms
         self.renew_at_ms = asked_at_ms + lease_ms // 3
 
+    def renewed(self, renewer: Renewer) -> bool:
+        """Asks for a longer one, and takes in what that came to."""
+        reply = renewer.renew(self.lease, self.lease_ms)
+        self.told(reply)
+        return reply.ok
+
     def told(self, reply: Reply[RunHeader]) -> None:
         """Takes in what a renewal came to."""
         header = reply.row
@@ -202,7 +208,5 @@ class Renewals:
 
     def _renew(self, renewer: Renewer, held: HeldLease) -> None:
         asked_at_ms = self._clock.boot_ms()
-        reply = renewer.renew(held.lease, held.lease_ms)
-        if reply.ok:
+        if held.renewed(renewer):
             held.lengthened(asked_at_ms)
-        held.told(reply)

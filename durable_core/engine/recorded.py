@@ -31,12 +31,12 @@ def is_used(drive: Drive, call: Call, seen: StepRecord, own: str) -> bool:
     """Whether a record is an outcome to be used; raises one to be raised, or not ours to change."""
     _check_same(drive, call, seen)
     if seen.status in (COMMITTED, SKIPPED):
-        if seen.fence > drive.lease.fence:
+        if drive.is_later(seen):
             raise drive.fenced_by(seen)
         return True
     if seen.status == FAILED and not drive.is_redriven(seen, call.step):
         raise replayed(seen)
-    if seen.status == STARTED and seen.fence >= drive.lease.fence and seen.attempt_id != own:
+    if seen.status == STARTED and drive.is_as_late(seen) and seen.attempt_id != own:
         raise drive.fenced_by(seen)
     return False
 
@@ -74,9 +74,10 @@ async def output_of(drive: Drive, record: StepRecord, adapter: TypeAdapter[Any] 
     if record.status == SKIPPED and record.output_hash is None:
         return None
     try:
-        return await drive.tools.values.restore(
-            record.codec, None, record.output_ref, record.output_size, record.output_hash, adapter
+        raw = await drive.tools.values.load(
+            record.codec, None, record.output_ref, record.output_size, record.output_hash
         )
+        return decode(raw, adapter)
     except DurableError as error:
         _explain(error, record)
         if isinstance(error, JournalUnavailable | StoreMisconfigured | StoreNotFound):

@@ -37,11 +37,9 @@ async def until_retry(drive: Drive, call: Call, record: StepRecord) -> StepRecor
         there now, to be judged anew.
 
     Raises:
-        StepNotFound: Nothing is begun in this drive.
         CorruptRecord: Its times can't be read.
         ControlFlow: The drive or the branch is stopped.
     """
-    drive.check_may_begin(call.step_id)
     if call.step.options.verify is not None and is_in_doubt(record):
         await _until_certain(drive, call, record)
         return record
@@ -63,7 +61,7 @@ async def _until_certain(drive: Drive, call: Call, record: StepRecord) -> None:
     """Waits until the owner that died in a step is dead for certain, where that time is known: only then is
     it final if the step's verifier says that it hasn't happened.
     """
-    from_ms = drive.gone.get(record.fence) or 0
+    from_ms = drive.gone.get(drive.rank(record)) or 0
     while drive.tools.clock.now_ms() < from_ms:
         await drive.suspension.until(Wait(from_ms), call.scope)
 

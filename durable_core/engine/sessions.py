@@ -71,6 +71,10 @@ class SessionSteps(Steps):
         self._fresh: dict[str, StepRecord] = {}
         self._earlier: asyncio.Future[_Earlier] | None = None
 
+    def beside(self, drive: Drive) -> Steps:
+        """The same of a drive that works on a part of this run."""
+        return SessionSteps(drive, self._checkpointer, self._session_id)
+
     async def _settle(self, call: Call, seen: StepRecord | None) -> tuple[StepRecord, Any]:
         record, value = await super()._settle(call, seen)
         self._fresh[record.step_id] = record

@@ -48,6 +48,7 @@ def next_attempt(drive: Drive, call: Call, seen: StepRecord | None) -> StepRecor
         return StepRecord(
             drive.run_id, call.step_id, call.step_index, STARTED, call.hashed, None, None, None, None,
             started_at, None, key, 1, 0, new_attempt_id(drive.place()), fence,
+            detail=_detail(drive.marked({})),
         )  # fmt: skip
     detail, crashes = seen.details(), seen.crashes
     errors = int(detail.get("errors", 0))
@@ -68,9 +69,13 @@ def next_attempt(drive: Drive, call: Call, seen: StepRecord | None) -> StepRecor
     return StepRecord(
         drive.run_id, call.step_id, seen.step_index, STARTED, call.hashed, None, None, None, None,
         started_at, None, seen.idempotency_key, seen.attempt + 1, crashes, attempt_id, fence,
-        detail=as_json(kept) if kept else None,
+        detail=_detail(drive.marked(kept)),
         attempts=attempts,
     )  # fmt: skip
+
+
+def _detail(kept: dict[str, Any]) -> str | None:
+    return as_json(kept) if kept else None
 
 
 def committed(attempt: StepRecord, stored: Stored, at: str) -> StepRecord:

@@ -28,6 +28,7 @@ from durable_core.engine.branches import JOIN
 from durable_core.engine.pure import run_pure
 from durable_core.engine.recorded import inline_output_of, is_used, output_of
 from durable_core.engine.retry_times import until_retry
+from durable_core.engine.shared_batch import SharedBatch
 from durable_core.engine.step_records import Call, is_suspect, known, next_attempt, skipped
 from durable_core.engine.timing import check_time
 from durable_core.engine.waits import SLEEP_STEP, Waits, restorer, wait_step
@@ -38,7 +39,7 @@ from durable_core.errors import (
     UsageError,
 )
 from durable_core.identity import input_hash
-from durable_core.map_options import check_items
+from durable_core.map_options import check_items, check_shareable
 from durable_core.records import (
     COMMITTED,
     EVENT_KIND,
@@ -81,6 +82,10 @@ class Steps:
         self._attempts = Attempts(drive)
         self._waits = Waits(self._attempts)
         self._turn_at = 0.0
+
+    def beside(self, drive: Drive) -> Steps:
+        """The same of a drive that works on a part of this run."""
+        return type(self)(drive)
 
     def is_replaying(self) -> bool:
         """Whether recorded steps are left that the workflow has not come to."""
@@ -125,6 +130,14 @@ class Steps:
             return self._refused(scope)
         self._refuse_inside_a_body()
         check_items(items)
+        if options.distribute:
+            check_shareable(items)
+            if scope.in_item:
+                raise UsageError(
+                    "a map inside an item of a map can't be shared: its item is one worker's",
+                    run_id=self.run_id,
+                    remedy="Leave out distribute=True there; share the outer map",
+                )
         step, args, kwargs = mapped
         step.resolve()
         step_id, index = scope.allot(step.name, caller)
@@ -144,6 +157,11 @@ class Steps:
             if seen is not None and seen.details().get("forked") and isinstance(items, Iterator):
                 items = Reread(items)  # once to see whether it is the same map, once to run what is not
         batch = Batch(attempts=self._attempts, engine=self, call=call, items=items, options=options)
+        if options.distribute:
+            batch = SharedBatch(
+                attempts=self._attempts, engine=self, call=call, items=items, options=options,
+                engine_of=self.beside,
+            )  # fmt: skip
         result: MapResult[Any] = await self._until_boundary(call, seen, partial(self._settle_map, batch))
         return result
 

@@ -22,12 +22,13 @@ from weakref import WeakSet
 from durable_core.control_flow import RunSuspended
 from durable_core.engine.dispatch import tell_drive
 from durable_core.engine.failure import as_json
+from durable_core.engine.owners import NEVER_MS, due_ms
 from durable_core.errors import JournalUnavailable
 from durable_core.journal.base import Departure
 from durable_core.records import PENDING, SUSPENDED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from durable_core.engine.drive import Drive
     from durable_core.records import Event, RunHeader
@@ -44,7 +45,6 @@ is suspended all the same.
 """
 
 QUIET_S: Final = 0.02
-NEVER_MS: Final = 253_402_300_799_000  # the end of the year 9999: until then somebody has to wake the run
 _TICK_S: Final = 0.2
 _LISTEN_MOST_S: Final = 2.0
 _UNWIND_S: Final = 1.0
@@ -58,10 +58,17 @@ class Wait:
     Attributes:
         wake_at_ms: When it goes on at the latest; None: never by itself.
         event: Of which name an event would do.
+        looks: Whether something else has come that would do, of which whoever brings it wakes the run.
     """
 
     wake_at_ms: int | None = None
     event: str | None = None
+    looks: Callable[[], Awaitable[bool]] | None = None
+
+    @property
+    def listens(self) -> bool:
+        """Whether it may be ended by something that comes to the run."""
+        return self.event is not None or self.looks is not None
 
 
 class Suspension:
@@ -69,23 +76,25 @@ class Suspension:
 
     Args:
         drive: Of the run.
-        suspends: Whether the run is left when nobody does anything else; else its waits are waited for here.
+        suspends: As the attribute.
         patience: Which of `PATIENCE_S`.
 
     Attributes:
+        suspends: Whether the run is left when nobody does anything else; else its waits are waited for here.
         heard: How often something has come to the run since it was acquired, as far as is known here.
         hurried: Whether the run was stopped although somebody didn't wait.
     """
 
     def __init__(self, drive: Drive, *, suspends: bool, patience: int = 0) -> None:
         self._drive = drive
-        self._suspends = suspends
+        self.suspends = suspends
         self._patience = min(patience, len(PATIENCE_S) - 1)
         self._waits: dict[asyncio.Task[object], Wait] = {}
         self._told: WeakSet[asyncio.Task[object]] = WeakSet()
         self._watch: asyncio.Task[None] | None = None
         self._wake_count = drive.header.wake_count
         self._awaited: set[str] = set()
+        self._looks: list[Callable[[], Awaitable[bool]]] = []
         self._wake_at_ms = NEVER_MS
         self.heard = 0
         self.hurried = False
@@ -115,10 +124,10 @@ class Suspension:
         if wait.wake_at_ms is not None:  # in parts: a machine that was suspended wakes up late
             left_s = (wait.wake_at_ms - drive.tools.clock.now_ms()) / 1000
             left_s = min(left_s, max(left_s / 10, _LONG_S))
-        if self._watch is None and (self._suspends or wait.event is not None):
+        if self._watch is None and (self.suspends or wait.listens):
             self._watch = asyncio.get_running_loop().create_task(self._watch_over())
         with self.waiting(wait):
-            await drive.pause(left_s, scope, listens=wait.event is not None)
+            await drive.pause(left_s, scope, listens=wait.listens)
         if drive.stopped is not None and (task := asyncio.current_task()) is not None:
             self._told.add(task)
         drive.check()
@@ -161,14 +170,14 @@ class Suspension:
     async def _watch_over(self) -> None:
         """Until the drive is stopped, by this watch or somebody else."""
         drive, tick_s, listen_s, since_s = self._drive, QUIET_S, _TICK_S, 0.0
-        most_s = _TICK_S if self._suspends else _LISTEN_MOST_S
+        most_s = _TICK_S if self.suspends else _LISTEN_MOST_S
         try:
             while drive.stopped is None:
                 await drive.tools.clock.sleep(tick_s)
-                if self._suspends and self._is_quiet() and await self._stays_quiet():
+                if self.suspends and self._is_quiet() and await self._stays_quiet():
                     return await self._stop()
                 tick_s, since_s = min(tick_s * 1.5, most_s), since_s + tick_s
-                if since_s >= listen_s and any(wait.event for wait in self._waits.values()):
+                if since_s >= listen_s and any(wait.listens for wait in self._waits.values()):
                     listen_s, since_s = min(listen_s * 1.2, _LISTEN_MOST_S), 0.0
                     await self._listen()
         except Exception as error:  # whatever it is: without a watch the run would wait for ever
@@ -192,7 +201,7 @@ class Suspension:
         waits = self._waits.values()
         if drive.tasks.keys() != self._waits.keys() or drive.is_waking() or drive.plain_code.is_running():
             return False
-        if not any(wait.event or wait.wake_at_ms is not None for wait in waits):
+        if not any(wait.listens or wait.wake_at_ms is not None for wait in waits):
             return False
         return self._first_ms() - drive.tools.clock.now_ms() > SHORT_WAIT_S * 1000
 
@@ -212,6 +221,7 @@ class Suspension:
         """Has the workflow unwind; what stays behind, waiting for something that is no verb, is cancelled."""
         drive, task = self._drive, self._drive.workflow_task
         self._awaited = {wait.event for wait in self._waits.values() if wait.event is not None}
+        self._looks = [wait.looks for wait in self._waits.values() if wait.looks is not None]
         self._wake_at_ms = self._first_ms()
         reason = RunSuspended("everybody waits")
         drive.stop(reason)
@@ -237,7 +247,7 @@ class Suspension:
             Fenced: Somebody else drives the run.
         """
         drive = self._drive
-        journal, lease = drive.tools.journal, drive.lease
+        journal, lease = drive.tools.journal, drive.run_lease
         drive.tools.renewals.drop(drive.held)
         while True:
             header = await drive.ask(journal.header, drive.run_id)
@@ -246,7 +256,7 @@ class Suspension:
             suspends = not await self._has_to_go_on()
             departure = Departure(
                 status=SUSPENDED if suspends else PENDING,
-                due_at_ms=self._wake_at_ms if suspends else drive.tools.clock.now_ms(),
+                due_at_ms=due_ms(drive.tools, self._wake_at_ms if suspends else drive.tools.clock.now_ms()),
                 keep_error=True,
                 crashes=0 if suspends else None,
                 keep_lease=bool(drive.strays),
@@ -268,5 +278,8 @@ class Suspension:
             return True
         for name in sorted(self._awaited):
             if await self.untaken(name) is not None:
+                return True
+        for look in self._looks:
+            if await look():
                 return True
         return False

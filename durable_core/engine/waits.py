@@ -127,7 +127,7 @@ class Waits:
             raise CorruptRecord(f"the end of a wait is {end_ms!r:.40}", **where)
         attempt = next_attempt(self._drive, call, seen)
         return attempt._replace(
-            kind=call.kind, crashes=0, detail=as_json({"wake_at_ms": end_ms, **told})
+            kind=call.kind, crashes=0, detail=as_json(self._drive.marked({"wake_at_ms": end_ms, **told}))
         ), end_ms
 
     # ---- Outcomes ----

@@ -1,4 +1,4 @@
-"""A worker: takes runs that are due, and drives so many at a time, beside any number of others.
+"""A worker: takes runs that are due, and chunks of maps that are shared, so many at a time, beside others.
 
 Nothing is kept here that matters: what is due is in the journal, and whoever acquires a run drives it. A run
 that waits is left SUSPENDED and costs nothing. Workers look at different moments, and in another order, so
@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import random
+import traceback
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from durable_core.arguments import check_count, check_number
+from durable_core.engine.chunk_offers import ChunkOffers, Offer
+from durable_core.engine.chunk_result import DONE
+from durable_core.engine.chunk_taking import work_chunk
 from durable_core.engine.draining import Drain
 from durable_core.engine.due_runs import DueRun, DueRuns
 from durable_core.engine.taking import LEFT, Taken, take
-from durable_core.errors import CorruptRecord, Fenced, JournalUnavailable, RunBusy, RunPruned
+from durable_core.errors import CorruptRecord, DurableError, Fenced, JournalUnavailable, RunBusy, RunPruned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,15 +42,17 @@ _LONGEST_PAUSE_S: Final = 15.0
 class Worker:
     """Takes runs that are due, or whose driver is dead, and drives them until they end or wait.
 
-    A run of a workflow that this process has not defined is left alone; a FAILED one is for `resume`.
+    What room is left goes to chunks of maps with `distribute=True`, each of which counts like a run. A run of
+    a workflow that this process has not defined is left alone; a FAILED one is for `resume`.
 
     Args:
         tools: The executor's.
-        concurrency: How many runs are driven at a time.
+        concurrency: How many runs are driven, and chunks worked on, at a time.
         drain_s: How long steps that are in flight may go on once the worker is to stop.
 
     Attributes:
         counts: How many runs were taken, by what came of them.
+        chunks: The same of chunks.
 
     Raises:
         UsageError: A setting is out of range.
@@ -66,7 +72,9 @@ class Worker:
         self._drain_s = drain_s
         self._due = DueRuns(tools)
         self._drain = Drain()
+        self._offers = ChunkOffers(tools, self._due)
         self._driven: dict[str, asyncio.Task[Taken]] = {}
+        self._worked_on: set[asyncio.Task[None]] = set()
         self._on_taken: Callable[[Taken], None] = lambda _: None
         self._stirred = asyncio.Event()  # a run was left
         self._stop = asyncio.Event()
@@ -75,6 +83,7 @@ class Worker:
         self._dead_looked_for_ms = -_LOOK_FOR_DEAD_EVERY_S * 1000
         self._failed_looks = 0
         self.counts: Counter[str] = Counter()
+        self.chunks: Counter[str] = Counter()
 
     async def serve(self) -> None:
         """Works until it is drained; a store out of reach is waited for.
@@ -104,14 +113,25 @@ class Worker:
         self._on_taken = found.append
         waiting = self._due.known({header.run_id: header for header in headers}.values())
         try:
-            while waiting and not self._drain.begun:
-                while waiting and len(self._driven) < self._concurrency:
-                    self._start(waiting.pop(0))
+            await self._take_all(waiting)
+            done = self.chunks[DONE]
+            while (offers := await self._offers.some(self._room())) and not self._drain.begun:
+                for offer in offers:
+                    self._start_chunk(offer)
                 await self._until_room()
             await self._until_idle()
+            if self.chunks[DONE] > done:  # some of these runs may go on now
+                await self._take_all(self._due.known(await self._due.all()))
         finally:
             await self._leave()
         return found
+
+    async def _take_all(self, waiting: list[DueRun]) -> None:
+        while waiting and not self._drain.begun:
+            while waiting and self._room():
+                self._start(waiting.pop(0))
+            await self._until_room()
+        await self._until_idle()
 
     def drain(self) -> None:
         """Takes no more runs, and leaves the others at the next step boundary; `serve` then returns.
@@ -121,7 +141,7 @@ class Worker:
         if self._drain.begun:
             self._drain.cut()
             return
-        self._tools.log.info("worker_draining", runs=len(self._driven))
+        self._tools.log.info("worker_draining", runs=len(self._driven), chunks=len(self._worked_on))
         self._drain.begin()
         self._stop.set()
         self._stirred.set()
@@ -155,7 +175,7 @@ class Worker:
         return pause_s * random.uniform(1 - _JITTER, 1 + _JITTER)
 
     async def _look(self) -> float:
-        room = self._concurrency - len(self._driven)
+        room = self._room()
         left_alone = self._due.left_alone
         headers, is_full = await self._due.page(room * _CHOICE)
         found = self._due.known(header for header in headers if header.run_id not in self._driven)
@@ -166,6 +186,11 @@ class Worker:
             return 0
         for due in found[:room]:
             self._start(due)
+        offers = await self._offers.some(self._room())
+        for offer in offers:
+            self._start_chunk(offer)
+        if offers and not self._room():  # there may be more
+            return 0
         if len(found) > room or (is_full and (found or self._due.left_alone > left_alone)):
             return 0
         return max(_LOOK_EVERY_S, len(headers) * _PER_HEADER_S)
@@ -191,13 +216,16 @@ class Worker:
                 await asyncio.wait((nap, stop))
         await self._until_room()
 
+    def _room(self) -> int:
+        return max(self._concurrency - len(self._driven) - len(self._worked_on), 0)
+
     async def _until_room(self) -> None:
-        while len(self._driven) >= self._concurrency and not self._drain.begun:
+        while not self._room() and not self._drain.begun:
             self._stirred.clear()
             await self._stirred.wait()
 
     async def _until_idle(self) -> None:
-        while self._driven:
+        while self._driven or self._worked_on:
             self._stirred.clear()
             await self._stirred.wait()
 
@@ -222,10 +250,42 @@ class Worker:
         else:
             self._due.went_on(run_id)
 
+    def _start_chunk(self, offer: Offer) -> None:
+        name = f"durable-worker:{offer.header.run_id}:{offer.chunk}"
+        task = asyncio.create_task(self._work_on(offer), name=name)
+        self._worked_on.add(task)
+        task.add_done_callback(self._chunk_ended)
+
+    def _chunk_ended(self, task: asyncio.Task[None]) -> None:
+        self._worked_on.discard(task)
+        self._stirred.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+    async def _work_on(self, offer: Offer) -> None:
+        """Works on a chunk; what comes of it is told, and the worker goes on."""
+        run_id, step_id = offer.header.run_id, offer.of.record.step_id
+        log = self._tools.log
+        try:
+            result = await work_chunk(
+                self._tools, run_id, step_id, offer.chunk, offer.workflow, self._drain.way_out()
+            )
+        except Fenced as error:
+            log.warning("chunk_fenced", run_id=run_id, step_id=step_id, reason=str(error))
+        except DurableError as error:
+            self._due.rest(run_id)
+            log.error("chunk_left", run_id=run_id, step_id=step_id, code=error.code, reason=str(error))
+        except Exception as error:  # a defect that one map comes upon; the others go on
+            self._due.rest(run_id)
+            kind, where = type(error).__qualname__, "".join(traceback.format_tb(error.__traceback__))
+            log.error("chunk_left", run_id=run_id, step_id=step_id, error=kind, traceback=where)
+        else:
+            self.chunks[result.status] += 1
+
     async def _leave(self) -> None:
         """Waits for the runs that are being left; if the worker wasn't drained, it is being cancelled."""
         if not self._drain.begun:
-            for task in self._driven.values():
+            for task in (*self._driven.values(), *self._worked_on):
                 task.cancel()
         try:
             await self._until_idle()

@@ -24,7 +24,6 @@ from durable_core.records import (
     ACTIVE,
     CANCELLED,
     ENDED,
-    PRUNING,
     STARTED,
     TOMBSTONE,
     Reply,
@@ -96,7 +95,7 @@ class MemoryJournal(MemoryBelow):
                     gone=claim.gone,
                     fingerprint=claim.fingerprint or old.fingerprint,
                     updated_at=rfc3339(now),
-                    ended_at=old.ended_at if claim.status == PRUNING else None,
+                    ended_at=None,
                 )
             )
 
@@ -113,7 +112,6 @@ class MemoryJournal(MemoryBelow):
             ):
                 return Reply(False, old)
             now = rfc3339(self.clock.now_ms())
-            ended_at = old.ended_at if departure.status == PRUNING else None
             return self.put_header(
                 replace(
                     old,
@@ -131,7 +129,7 @@ class MemoryJournal(MemoryBelow):
                     crashes=old.crashes if departure.crashes is None else departure.crashes,
                     counts=departure.counts,
                     updated_at=now,
-                    ended_at=now if departure.status in ENDED else ended_at,
+                    ended_at=now if departure.status in ENDED else None,
                 )
             )
 

@@ -114,7 +114,10 @@ def simulated() -> Iterator[None]:
 
     with ExitStack() as patches:
         for module, names in {
-            "admission": {"new_owner": new_id, "this_process": who_name, "is_dead": is_dead},
+            "admission": {"new_owner": new_id, "this_process": who_name},
+            "owners": {"this_process": who_name, "is_dead": is_dead},
+            "chunk_claims": {"new_owner": new_id},
+            "chunk_plan": {"new_segment_id": new_id},
             "step_records": {"new_attempt_id": new_id},
             "operations": {"new_attempt_id": new_id},
             "branches": {"new_attempt_id": new_id},

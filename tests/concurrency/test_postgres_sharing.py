@@ -278,3 +278,50 @@ async def spilled() -> bytes:
 @workflow
 async def large_and_small(ctx: Context) -> int:
     return len(await ctx.step(spilled)) + sum([await ctx.step(small) for _ in range(30)])
+
+
+# ---- Large outputs ----
+
+LARGE = """
+import asyncio, os, sys
+from pathlib import Path
+from durable_core import Context, DurableWorkflowExecutor, step, workflow
+
+@step
+def large() -> bytes:
+    return os.urandom(75_000_000)  # 100 MB as they are stored
+
+@workflow
+async def wf(ctx: Context) -> int:
+    return len(await ctx.step(large))
+
+def most_kib():
+    (line,) = [one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmHWM")]
+    return int(line.split()[1])
+
+async def main():
+    async with DurableWorkflowExecutor(sys.argv[1]) as executor:
+        before = most_kib()
+        assert (await executor.run(wf, run_id="r1")).output == 75_000_000
+        (view,) = await executor.steps("r1")
+        assert len(await view.output()) == 75_000_000
+        print((most_kib() - before) // 1024)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_an_output_of_100_mb_takes_less_than_600_mb_of_memory_here(
+    postgres: PostgresServer, postgres_url: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LARGE, postgres_url],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "DURABLE_LOG_LEVEL": "error"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert 100 < int(done.stdout) < 600

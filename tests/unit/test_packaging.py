@@ -32,8 +32,6 @@ BROUGHT_BY = {
     "mypy_boto3_sqs": "dev",
     "mypy_boto3_events": "dev",
     "pydantic_core": "pydantic",
-    "werkzeug": "moto",
-    "yaml": "PyYAML",
 }
 
 

@@ -1,1 +1,0 @@
-"""A deployment of yesterday: it has none of the workflows."""
