@@ -132,7 +132,7 @@ class Promises:
         if request.verb in ("create", "acquire"):
             if isinstance(reply.row, RunHeader) and reply.row.owner_process == process.name:
                 process.fence = process.knows = reply.row.fence
-                process.acquired = True
+                process.acquired, process.refused = True, ()
             return
         asked = request.what[0] if request.what else None
         if isinstance(asked, Lease) and not asked.owner.startswith(f"{process.name}."):
