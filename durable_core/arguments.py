@@ -1,4 +1,4 @@
-"""Checks of arguments, with one wording."""
+"""Checks of arguments and of the numbers in JSON from outside, with one wording."""
 
 from __future__ import annotations
 
@@ -38,6 +38,27 @@ def check_count(name: str, value: object, *, least: int = 1) -> None:
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise UsageError(f"{name}={_shown(value)} must be a whole number from {least}")
+
+
+def finite(text: str) -> float:
+    """A number of a JSON text, for `parse_float`: else one that is too large would become infinity.
+
+    Raises:
+        ValueError: No float is that large.
+    """
+    found = float(text)
+    if not isfinite(found):
+        raise ValueError(f"{text:.40} is larger than any float")
+    return found
+
+
+def no_constant(name: str) -> object:
+    """For `parse_constant`: NaN and the infinities are no JSON.
+
+    Raises:
+        ValueError: Always.
+    """
+    raise ValueError(f"{name} is not JSON")
 
 
 def _is_finite(value: object) -> TypeGuard[float]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from durable_core.checkpointer_quiet import is_due, shared, told
 from durable_core.checkpoints.checkpoint import Draft, Inputs, checked_ids, drafted, inputs_if_storable
+from durable_core.checkpoints.replaying import replayed
 from durable_core.errors import UsageError
 from durable_core.identity import check_id
 from durable_core.settings import load_config
@@ -93,7 +94,8 @@ class _Agent:
             passed = {**passed, "session_id": session_id}
         if self.config is None:
             self.config = load_config()
-        if session_id is None or not is_due(self.config, completed=True):
+        replays = replayed.get() == (session_id, self.step_id)
+        if session_id is None or replays or not is_due(self.config, completed=True):
             return _Call(self, passed, None, None, {})
         recorded, why_not = inputs_if_storable(Inputs(args, given, seed))
         return _Call(self, passed, session_id, recorded, why_not)

@@ -55,7 +55,9 @@ __all__ = [
     "freeze",
     "input_adapters",
     "register",
+    "restore",
     "return_adapter",
+    "text_of",
 ]
 
 T = TypeVar("T")
@@ -77,14 +79,7 @@ def encode(value: object, adapter: TypeAdapter[Any] | None = None) -> bytes:
     Raises:
         NotSerializable: It can't be stored; `path` says where.
     """
-    if type(value) is dict:
-        try:
-            stored = _write(value) if _is_flat(value) else ""
-        except (ValueError, RuntimeError):  # needs tags: NaN, a long integer; or it was changed: told below
-            stored = ""
-        if 0 < len(stored) < _SHORT and "\\ud" not in stored:
-            return stored.encode()
-    return _typed(partial(_encode, value, adapter))
+    return _written(value, adapter).encode()
 
 
 def decode(raw: bytes, adapter: TypeAdapter[Any] | None = None) -> Any:
@@ -98,10 +93,23 @@ def decode(raw: bytes, adapter: TypeAdapter[Any] | None = None) -> Any:
         CorruptRecord: These are no bytes that `encode` wrote, or they don't fit the annotation.
         UnknownType: They name a class that isn't there, and there is no annotation.
     """
+    return restore(text_of(raw), adapter)
+
+
+def text_of(raw: bytes) -> str:
+    """Stored bytes as `restore` takes them.
+
+    Raises:
+        CorruptRecord: These are no bytes that `encode` wrote.
+    """
     try:
-        stored = raw.decode("ascii")
+        return raw.decode("ascii")
     except UnicodeDecodeError as error:
         raise CorruptRecord("a stored value has bytes that are not ASCII") from error
+
+
+def restore(stored: str, adapter: TypeAdapter[Any] | None = None) -> Any:
+    """`decode`, for whoever need not keep the bytes meanwhile."""
     try:
         if adapter is not None:
             return _by_annotation(stored, adapter)
@@ -120,10 +128,10 @@ def freeze(value: object, adapter: TypeAdapter[Any] | None = None) -> tuple[byte
     Raises:
         NotSerializable: It can't be stored, fails its annotation, or would not come back as it is.
     """
-    raw = encode(value, adapter)
+    stored = _written(value, adapter)
     try:
-        restored = decode(raw, adapter)
-        settled = b'"t":"' not in raw or _settles(raw, restored, adapter)
+        restored = restore(stored, adapter)
+        settled = '"t":"' not in stored or _settles(stored, restored, adapter)
     except CorruptRecord as error:
         raise NotSerializable(f"it could not be read back: {error.message}", remedy=error.remedy) from error
     if not settled:
@@ -131,7 +139,8 @@ def freeze(value: object, adapter: TypeAdapter[Any] | None = None) -> tuple[byte
             "it would change each time it is read back: a validator or __post_init__ in it is applied again",
             remedy="Let the validator leave values alone that it has already treated, or return plain data",
         )
-    return raw, restored
+    # Only now: of a large value there are five copies already while it is restored.
+    return stored.encode(), restored
 
 
 def canonical(value: object) -> bytes:
@@ -147,7 +156,7 @@ def canonical(value: object) -> bytes:
     except Refused as refused:
         raise _not_serializable(refused) from refused.__cause__
     except RuntimeError:  # also RecursionError
-        return _typed(lambda: write_sorted(lower(value, HASHED)).encode())
+        return _typed(lambda: write_sorted(lower(value, HASHED))).encode()
 
 
 def canonical_call(name: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> bytes:
@@ -198,11 +207,22 @@ def _is_flat(value: dict[Any, Any]) -> bool:
     return True
 
 
-def _encode(value: object, adapter: TypeAdapter[Any] | None) -> bytes:
+def _written(value: object, adapter: TypeAdapter[Any] | None) -> str:
+    if type(value) is dict:
+        try:
+            stored = _write(value) if _is_flat(value) else ""
+        except (ValueError, RuntimeError):  # needs tags: NaN, a long integer; or it was changed: told below
+            stored = ""
+        if 0 < len(stored) < _SHORT and "\\ud" not in stored:
+            return stored
+    return _typed(partial(_write_anew, value, adapter))
+
+
+def _write_anew(value: object, adapter: TypeAdapter[Any] | None) -> str:
     if adapter is None:
-        return _write(lower(value, STORED)).encode()
+        return _write(lower(value, STORED))
     try:
-        return _write(lower(value, ANNOTATED)).encode()
+        return _write(lower(value, ANNOTATED))
     except Refused as refused:
         if refused.final:
             raise
@@ -211,10 +231,10 @@ def _encode(value: object, adapter: TypeAdapter[Any] | None) -> bytes:
         except Refused as by_annotation:
             refused.message += f", and {by_annotation.message}"
             raise refused from by_annotation.__cause__
-        return _write({"$": "json", "v": lower(dumped, STORED)}).encode()
+        return _write({"$": "json", "v": lower(dumped, STORED)})
 
 
-def _typed(work: Callable[[], bytes]) -> bytes:
+def _typed(work: Callable[[], str]) -> str:
     try:
         try:
             return work()
@@ -279,9 +299,9 @@ def _fit(adapter: TypeAdapter[Any], value: object, *, by_name: bool) -> Any:
         raise CorruptRecord(f"a validator of its annotation failed: {reason(error)}") from error
 
 
-def _settles(raw: bytes, restored: object, adapter: TypeAdapter[Any] | None) -> bool:
-    again = encode(restored, adapter)
-    return again == raw or encode(decode(again, adapter), adapter) == again
+def _settles(stored: str, restored: object, adapter: TypeAdapter[Any] | None) -> bool:
+    again = _written(restored, adapter)
+    return again == stored or _written(restore(again, adapter), adapter) == again
 
 
 def _not_serializable(refused: Refused) -> NotSerializable:

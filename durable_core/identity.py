@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MAX_ID_CHARS = 128
+MAX_STEP_ID_CHARS: Final = 960
+"""Of a step with all branches around it: a sort key of DynamoDB has 1,024, and more in it than the id."""
+
 PLACE_CHARS: Final = 10
 _LAST_PLACE: Final = 0xFFFFF  # who comes after it shares it; then times decide the order
 _ID = re.compile(r"[A-Za-z0-9_:@+=-][A-Za-z0-9._:@+=-]{0,127}")

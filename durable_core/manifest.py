@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from pydantic import TypeAdapter, ValidationError
 
-from durable_core.arguments import check_count
+from durable_core.arguments import check_count, finite, no_constant
 from durable_core.aws.ranges import bucket_and_key, open_object
 from durable_core.codec_classes import reason
 from durable_core.errors import DurableError, JournalUnavailable, UsageError
@@ -182,15 +181,4 @@ def _checked(path: object) -> Path | str:
     return found
 
 
-def _float(text: str) -> float:
-    found = float(text)
-    if not isfinite(found):
-        raise ValueError(f"{text:.40} is larger than any float")
-    return found
-
-
-def _refuse(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")
-
-
-_DECODER: Final = json.JSONDecoder(parse_float=_float, parse_constant=_refuse)
+_DECODER: Final = json.JSONDecoder(parse_float=finite, parse_constant=no_constant)

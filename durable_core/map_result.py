@@ -39,13 +39,14 @@ class ItemResult(Generic[R]):
         key: Under which it is known, in maps that have keys.
         attempts: Bodies that it took.
         error: Code, type, message and traceback, if it failed; else None.
+        value: The output, as it is stored; None if it failed, where `output` raises.
     """
 
     index: int
     key: str | None
     attempts: int
     error: dict[str, Any] | None
-    _output: R | None
+    value: R | None
 
     @property
     def succeeded(self) -> bool:
@@ -61,7 +62,7 @@ class ItemResult(Generic[R]):
         """
         if self.error is not None:
             raise ItemsFailed(f"item {self.index} failed: {_told(self.error)}")
-        return self._output  # type: ignore[return-value]  # it succeeded: it is the function's
+        return self.value  # type: ignore[return-value]  # it succeeded: it is the function's
 
 
 class MapResult(Generic[R]):

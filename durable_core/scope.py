@@ -6,7 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from durable_core.control_flow import BranchHalted
-from durable_core.errors import AmbiguousStep, UsageError
+from durable_core.errors import AmbiguousStep, InvalidId, UsageError
+from durable_core.identity import MAX_STEP_ID_CHARS
 
 if TYPE_CHECKING:
     from durable_core.records import StepRecord
@@ -73,6 +74,7 @@ class Scope:
         Raises:
             AmbiguousStep: Another caller used this name first, so that order would decide which call is
                 which.
+            InvalidId: The id would be too long for some of the stores.
         """
         count = self._counts.get(name, 0) + 1
         if count == 1:
@@ -83,10 +85,16 @@ class Scope:
                 remedy="Make the calls in one task (awaiting may overlap), give them names of their own,"
                 " or use ctx.branch for concurrent parts and ctx.map for many items",
             )
+        step_id = f"{self.path}{name}" if count == 1 else f"{self.path}{name}#{count}"
+        if len(step_id) > MAX_STEP_ID_CHARS:
+            raise InvalidId(
+                f"the step id {step_id[:80]!r}… has {len(step_id)} characters, more than {MAX_STEP_ID_CHARS}",
+                remedy="Shorten the names of steps and branches (name=), or nest fewer",
+            )
         self._counts[name] = count
         index = self._ordinal
         self._ordinal = index + 1
-        return f"{self.path}{name}" if count == 1 else f"{self.path}{name}#{count}", index
+        return step_id, index
 
     def allot_branch(self, name: str, caller: object) -> Scope:
         """The scope of a branch that is being called."""

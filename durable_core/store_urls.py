@@ -196,8 +196,13 @@ def _dynamo_url(url: str, parts: SplitResult) -> DynamoUrl:
     prefix = f"{prefix}/" if prefix and not prefix.endswith("/") else prefix
     if not _PREFIX.fullmatch(prefix) or len(prefix) > _LONGEST_PREFIX:
         raise _wrong("prefix", "the beginning of a key, such as tenant-a/")
-    if not _BUCKET.fullmatch(given.get("bucket", "")):
-        raise _wrong("bucket", "the name of the bucket for large outputs")
+    if not given.get("bucket"):
+        raise UsageError(
+            f"dynamodb://{table} names no bucket, which large outputs go to",
+            remedy=f"Write dynamodb://{table}?bucket=BUCKET; `durable init` makes both",
+        )
+    if not _BUCKET.fullmatch(given["bucket"]):
+        raise _wrong("bucket", "the name of a bucket of S3: 3-63 of [a-z0-9.-]")
     if "region" in given and not _REGION.fullmatch(given["region"]):
         raise _wrong("region", "a region of AWS, such as eu-central-1")
     if "endpoint" in given:

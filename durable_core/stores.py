@@ -13,13 +13,18 @@ from durable_core.blobs.memory import MemoryBlobs
 from durable_core.blobs.sql import SqlBlobs
 from durable_core.checkpoints.memory import MemoryCheckpoints
 from durable_core.checkpoints.sqlite import SqliteCheckpoints
+from durable_core.clock import SystemClock
 from durable_core.errors import StoreNotFound, UsageError
+from durable_core.health import WARN, Check
+from durable_core.journal._sqlite_health import examine as examine_sqlite
 from durable_core.journal.memory import MemoryJournal
 from durable_core.journal.sqlite import SqliteJournal
 from durable_core.store import Store
 from durable_core.store_urls import DynamoUrl, MemoryUrl, PostgresUrl, no_name, parse_store_url
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from durable_core.aws.transport import Transport
     from durable_core.clock import Clock
 
@@ -27,7 +32,9 @@ _LONGEST_SUFFIX: Final = "-journal"  # of the files that SQLite and the blob sto
 _UNUSABLE: Final = (errno.ENAMETOOLONG, errno.ELOOP)
 
 
-def open_store(url: str, clock: Clock | None = None, *, transport: Transport | None = None) -> Store:
+def open_store(
+    url: str, clock: Clock | None = None, *, transport: Transport | None = None, read_only: bool = False
+) -> Store:
     """The store that a URL names; nothing is connected yet.
 
     Args:
@@ -35,6 +42,7 @@ def open_store(url: str, clock: Clock | None = None, *, transport: Transport | N
             `dynamodb://TABLE?bucket=BUCKET`, or `memory://`.
         clock: What leases are judged by; when None, the store's own if it has one, else the machine's.
         transport: What requests to AWS go through; one of its own when None.
+        read_only: Whether a file is opened for reading alone.
 
     Raises:
         UsageError: The URL names no store, or has options that can't be meant.
@@ -46,9 +54,48 @@ def open_store(url: str, clock: Clock | None = None, *, transport: Transport | N
         return Store("memory://", MemoryJournal(clock), MemoryBlobs(), checkpoints=MemoryCheckpoints())
     if isinstance(named, DynamoUrl):
         return _dynamo_store(named, clock, transport)
-    journal = _sqlite_journal(named.path, clock)
+    journal = _sqlite_journal(named.path, clock, read_only=read_only)
     blobs = FilesystemBlobs(Path(f"{journal.path}.blobs"))
     return Store(f"sqlite:///{named.path}", journal, blobs, checkpoints=SqliteCheckpoints(journal.path))
+
+
+def examine_store(url: str) -> Iterator[Check]:
+    """Looks at what a store needs, check by check; blocking. What is tried is taken back.
+
+    Args:
+        url: As for `open_store`.
+
+    Raises:
+        UsageError: The URL names no store, or its client isn't installed.
+    """
+    named, clock = parse_store_url(url), SystemClock()
+    if isinstance(named, MemoryUrl):
+        yield Check("store", WARN, "memory:// is gone with its process", "Name a store that lasts")
+    elif isinstance(named, PostgresUrl):
+        open_store(url)  # whether its client can be imported
+        from durable_core.journal._postgres_health import examine as examine_postgres
+        from durable_core.journal._postgres_server import server_of
+
+        yield from examine_postgres(server_of(named.url), clock)
+    elif isinstance(named, DynamoUrl):
+        from durable_core.aws.health import examine as examine_aws
+        from durable_core.aws.transport import named_endpoint, open_transport
+
+        plain_http = (named_endpoint("s3", named.endpoint) or "").lower().startswith("http://")
+        transport = open_transport(region=named.region, endpoint=named.endpoint)
+        try:
+            yield from examine_aws(
+                transport,
+                named.table,
+                named.bucket,
+                prefix=named.prefix,
+                tls_only=not plain_http,
+                clock=clock,
+            )
+        finally:
+            transport.close_now()
+    else:
+        yield from examine_sqlite(_sqlite_journal(named.path, None, read_only=True).path, clock)
 
 
 class Made(NamedTuple):
@@ -144,10 +191,10 @@ def _dynamo_store(named: DynamoUrl, clock: Clock | None, transport: Transport | 
     )
 
 
-def _sqlite_journal(path: str, clock: Clock | None) -> SqliteJournal:
+def _sqlite_journal(path: str, clock: Clock | None, *, read_only: bool) -> SqliteJournal:
     """Of a file that can have this name; whether it may be opened is seen when it is."""
     try:
-        journal = SqliteJournal(Path(path), clock)
+        journal = SqliteJournal(Path(path), clock, read_only=read_only)
     except (ValueError, RuntimeError, OSError) as error:  # a null byte, a lone surrogate; a loop of links
         raise no_name(path, str(error)) from error
     try:

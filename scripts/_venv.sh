@@ -37,34 +37,55 @@ find_python() {
 
 # What an environment was made from; another answer means that it has to be made anew.
 # The folder counts too: an environment that was copied elsewhere still points to where it came from.
+# fingerprint PYTHON FILES... -- FACTS...
 fingerprint() {
-  "$1" - "$root/pyproject.toml" "$root/constraints.txt" "$root" "$2" <<'PY'
+  "$1" - "$root" "${@:2}" <<'PY'
 import hashlib, pathlib, sys
+end = sys.argv.index("--")
 digest = hashlib.sha256()
-for file in sys.argv[1:3]:
+for file in sys.argv[2:end]:
     digest.update(pathlib.Path(file).read_bytes() + b"\0")
-for fact in (sys.version, *sys.argv[3:]):
+for fact in (sys.version, sys.argv[1], *sys.argv[end + 1:]):
     digest.update(fact.encode() + b"\0")
 print(digest.hexdigest())
 PY
 }
 
-# prepare_venv FOLDER EXTRAS: leaves FOLDER with this project and its extras installed, and sets `venv` to it.
-prepare_venv() {
-  local extras=$2 stamp log
+# make_venv FOLDER FILES... -- WHAT...: leaves FOLDER with what pip installs by WHAT, made anew if FILES have changed,
+# and sets `venv` to it.
+make_venv() {
+  local stamp log
   venv=$1
-  if [ -x "$venv/bin/python" ] && stamp=$(fingerprint "$venv/bin/python" "$extras" 2>/dev/null) &&
+  shift
+  if [ -x "$venv/bin/python" ] && stamp=$(fingerprint "$venv/bin/python" "$@" 2>/dev/null) &&
     [ "$stamp" = "$(cat "$venv/made-from" 2>/dev/null)" ]; then
     return 0
   fi
   find_python
-  say "Setting up ${venv##*/} with $("$python" --version) (a minute or so) ..."
+  say "Setting up ${venv##*/} with $("$python" --version) (a minute or so) ..." >&2
   "$python" -m venv --clear "$venv"
   log="$venv/install.log"
-  if ! "$venv/bin/python" -m pip install --disable-pip-version-check --no-input \
-    --constraint "$root/constraints.txt" --editable "$root${extras:+[$extras]}" >"$log" 2>&1; then
+  local made_from=("$@")
+  while [ "$1" != -- ]; do shift; done
+  shift
+  if ! "$venv/bin/python" -m pip install --disable-pip-version-check --no-input "$@" >"$log" 2>&1; then
     tail -n 40 "$log" >&2
     die "The dependencies could not be installed; the whole log is in $log"
   fi
-  fingerprint "$venv/bin/python" "$extras" >"$venv/made-from"
+  fingerprint "$venv/bin/python" "${made_from[@]}" >"$venv/made-from"
+}
+
+# prepare_venv FOLDER EXTRAS: leaves FOLDER with this project and its extras installed, and sets `venv` to it.
+prepare_venv() {
+  make_venv "$1" "$root/pyproject.toml" "$root/constraints.txt" -- \
+    --constraint "$root/constraints.txt" --editable "$root${2:+[$2]}"
+}
+
+# prepare_sam: leaves the SAM command line in an environment of its own, and sets `sam` to it.
+# What it needs contradicts what the package is tested with.
+prepare_sam() {
+  make_venv "$root/.venv-sam" "$root/infra/build/sam.txt" -- --requirement "$root/infra/build/sam.txt"
+  # shellcheck disable=SC2034  # for who sources this
+  sam="$venv/bin/sam"
+  export SAM_CLI_TELEMETRY=0
 }

@@ -4,6 +4,7 @@ set -euo pipefail
 
 packages=(
   chromium # opens the pages that `durable report` writes
+  make # sam build calls infra/build/Makefile
 )
 
 missing=()

@@ -5,7 +5,7 @@ set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/_venv.sh"
 
 # The tests of every store run in one go, so their clients are installed too.
-prepare_venv "$root/.venv" "dev,aws,aws-async,postgres"
+prepare_venv "$root/.venv" "dev,aws,aws-async,postgres,local"
 bin="$venv/bin"
 PATH="$bin:$PATH"
 export PATH

@@ -24,11 +24,13 @@ class AwsPlace:
     """Where the runs of a test are.
 
     Attributes:
+        cloud: The server.
         faulty: What all requests of its stores go through.
         plain: The transport below it: for what a test does itself.
     """
 
     def __init__(self, cloud: Cloud, transport: Transport) -> None:
+        self.cloud = cloud
         self.plain = transport
         self.faulty = FaultyTransport(transport)
         self.table = cloud.new_table(transport)

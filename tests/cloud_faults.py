@@ -20,6 +20,7 @@ UNREACHABLE = "no connection"
 DENIED = "access denied"
 EXPIRED = "expired credentials"
 CONFLICT = "a conflict with another transaction"
+NO_KEY = "not authorized to perform: kms:Decrypt"
 
 FAULTS = (REPLY_LOST, THROTTLED, SERVER_ERROR, TIMED_OUT, UNREACHABLE, DENIED, EXPIRED, CONFLICT)
 RETRYABLE = (REPLY_LOST, THROTTLED, SERVER_ERROR, TIMED_OUT, UNREACHABLE, CONFLICT)
@@ -30,6 +31,7 @@ _CODES = {
     DENIED: ("AccessDeniedException", 400),
     EXPIRED: ("ExpiredTokenException", 400),
     CONFLICT: ("TransactionConflictException", 400),
+    NO_KEY: ("AccessDenied", 403),
 }
 _WRITES = ("put_item", "update_item", "delete_item", "transact_write_items", "batch_write_item")
 _Key = tuple[str, str, str]
@@ -78,11 +80,11 @@ class FaultyTransport(Transport):
 
         Args:
             operation: As boto3 names it; `*` for any.
-            fault: One of `FAULTS`.
+            fault: One of `FAULTS`, or NO_KEY, of S3.
             times: How many of them.
             when: Only requests for which this is true.
         """
-        assert fault in FAULTS
+        assert fault in (*FAULTS, NO_KEY)
         self._planned += [_Planned(operation, fault, when)] * times
 
     @property

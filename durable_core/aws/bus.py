@@ -6,9 +6,11 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_core.errors import JournalUnavailable
+from durable_core.errors import DurableError, JournalUnavailable
+from durable_core.log import get_logger
 
 if TYPE_CHECKING:
+    from durable_core.aws.queue import SqsDispatch
     from durable_core.aws.transport import Transport
     from durable_core.engine.results import RunView
 
@@ -28,6 +30,21 @@ class Bus:
     def __init__(self, transport: Transport, name: str) -> None:
         self._transport = transport
         self._name = name
+
+    async def tell(self, view: RunView, dispatch: SqsDispatch) -> None:
+        """Tells how a run was left; what the bus doesn't take goes through the queue, and is put later.
+
+        Raises:
+            JournalUnavailable: The queue doesn't take it either.
+        """
+        detail = status_detail(view)
+        try:
+            await self.put(detail)
+        except DurableError as error:
+            get_logger("durable_core").warning(
+                "event_put_later", run_id=view.run_id, code=error.code, reason=error.message
+            )
+            await dispatch.announce(view.run_id, detail)
 
     async def put(self, detail: dict[str, Any]) -> None:
         """Puts one event. EventBridge answers 200 also if it has not taken it.

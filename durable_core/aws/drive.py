@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_core.aws.bus import Bus, status_detail
+from durable_core.aws.bus import Bus
 from durable_core.aws.environment import read_environment
 from durable_core.aws.queue import (
     DriveMessage,
@@ -84,7 +84,10 @@ class _Driver:
             self._log.warning("no_time_left", run_id=message.run_id)
             return False
         try:
-            await self._drive(message, deadline)
+            if message.announce is not None:
+                await self._bus.put(message.announce)
+            else:
+                await self._drive(message, deadline)
         except RunNotFound:  # it was pruned since; nothing is left to be done
             self._log.warning("run_not_found", run_id=message.run_id)
         except DurableError as error:
@@ -102,7 +105,7 @@ class _Driver:
         driven = await self._sandbox.executor.drive(message.run_id, deadline=deadline)
         left = driven.tally.left
         if left is not None and left.status != PENDING:
-            await self._bus.put(status_detail(view_of(left)))
+            await self._bus.tell(view_of(left), self._sandbox.dispatch)
         elif left is None and driven.status == SUSPENDED:
             await self._sleep_on(driven.seen)
         self._measure(driven, self._sandbox.transport.write_units - units)

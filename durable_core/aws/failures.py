@@ -87,7 +87,15 @@ _FORBIDDEN: Final = {
     "UnauthorizedOperation",
     "403",
 }
-_NO_STORE: Final = {"ResourceNotFoundException", "ResourceNotFound", "TableNotFoundException", "NoSuchBucket"}
+_NO_STORE: Final = {
+    "AWS.SimpleQueueService.NonExistentQueue",
+    "NoSuchBucket",
+    "QueueDoesNotExist",
+    "ResourceNotFound",
+    "ResourceNotFoundException",
+    "TableNotFoundException",
+}
+_DEPLOYED: Final = ("sqs", "events")  # what a template makes, not `durable init`
 _ACTIONS: Final = {  # permissions of S3 that aren't named like the operation
     "get_bucket_encryption": "GetEncryptionConfiguration",
     "get_bucket_lifecycle_configuration": "GetLifecycleConfiguration",
@@ -185,9 +193,10 @@ def _final(
     error: Exception, code: str, service: str, operation: str, request: Mapping[str, Any], place: str
 ) -> Exception:
     if code in _NO_STORE or (code in ("404", "NotFound") and "Key" not in request):
+        make_it = "" if service in _DEPLOYED else "Make it with `durable init`, or check "
         return StoreNotFound(
             f"{place} isn't there",
-            remedy="Make it with `durable init`, or check the name, the region and the account",
+            remedy=f"{make_it or 'Check '}the name, the region and the account",
         )
     if code in ("404", "NotFound") or code.startswith("NoSuch") or code.endswith("NotFoundError"):
         return NotThere(place)
@@ -206,9 +215,10 @@ def _final(
             f"{place}: too large to be stored: {said}",
             remedy="An item has 400 KB at the most; return less, or return a reference to it",
         )
+    remedy = "See with `durable init --dry-run` whether it has the shape that it should have"
     return StoreMisconfigured(
         f"{place} refused {operation}: {said}",
-        remedy="See with `durable init --dry-run` whether it has the shape that it should have",
+        remedy="Check its name in the function's environment" if service in _DEPLOYED else remedy,
     )
 
 

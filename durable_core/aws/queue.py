@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 MOST_DELAY_S: Final = 900
 """The longest that SQS holds a message back; a run that sleeps for longer is found by the sweep."""
 
+ANNOUNCED_AFTER_S: Final = 60
+"""When something is put on the bus that could not be."""
+
 _AT_ONCE: Final = 10
 _TRY_AGAIN_AFTER_S: Final = (0.1, 0.5, None)
 
@@ -27,12 +30,18 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class DriveMessage(BaseModel):
-    """Drive this run, if it is due."""
+    """Drive this run, if it is due.
+
+    Attributes:
+        run_id: The run.
+        announce: Put this on the bus instead: it could not be put when the run was left.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     kind: Literal["drive"] = "drive"
     run_id: str
+    announce: dict[str, Any] | None = None
 
 
 class ChunkMessage(BaseModel):
@@ -76,6 +85,15 @@ class SqsDispatch:
             JournalUnavailable: Some could not be sent; the others were.
         """
         await self._send(self._drive_queue_url, [DriveMessage(run_id=run_id) for run_id in run_ids], 0)
+
+    async def announce(self, run_id: str, detail: dict[str, Any]) -> None:
+        """What could not be put on the bus is to be put there later.
+
+        Raises:
+            JournalUnavailable: It could not be sent.
+        """
+        message = DriveMessage(run_id=run_id, announce=detail)
+        await self._send(self._drive_queue_url, [message], ANNOUNCED_AFTER_S)
 
     async def chunks(self, run_id: str, step_id: str, chunks: Sequence[int]) -> None:
         """Chunks of a map may be worked on.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from durable_core.aws.answers import answer
-from durable_core.aws.bus import Bus, status_detail
+from durable_core.aws.bus import Bus
 from durable_core.aws.environment import read_environment
 from durable_core.aws.requests import SignalRequest, asked
 from durable_core.aws.sandbox import Handler, Invoked, Sandbox
@@ -36,7 +36,7 @@ def signal_handler() -> Handler[dict[str, Any]]:
             request.run_id,
             request.event or "",
             request.payload,
-            event_id=request.event_id or delivery_id,
+            event_id=request.event_id if request.event_id is not None else delivery_id,
             early=request.early,
         )
         return _ACCEPTED, {"run_id": request.run_id, "event": request.event, "event_id": event_id}
@@ -46,7 +46,7 @@ def signal_handler() -> Handler[dict[str, Any]]:
         view = await sandbox.executor.cancel(run_id)
         if before.status in ACTIVE and view.status == CANCELLED:
             sandbox.metrics.put({"RunsCancelled": 1}, run_id=run_id)
-            await bus.put(status_detail(view))
+            await bus.tell(view, sandbox.dispatch)
         return {"run_id": run_id, "status": view.status}
 
     return Handler(sandbox, lambda invoked: answer(invoked.event, signalled(invoked)))

@@ -44,7 +44,7 @@ def start_handler(*, workflows: str | Sequence[str]) -> Handler[dict[str, Any]]:
         request, workflow = found.request, _workflow(found.request.workflow)
         view = await sandbox.executor.start(
             workflow.bind(**workflow.from_json(request.inputs)),
-            run_id=request.run_id or _run_id(workflow, found),
+            run_id=request.run_id if request.run_id is not None else _run_id(workflow, found),
             session_id=request.session_id,
         )
         document = {"run_id": view.run_id, "workflow": view.workflow, "status": view.status}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.aws.failures import ConditionRefused
 from durable_core.checkpoints.base import CheckpointRecord, CheckpointStore, Place, SessionStats
-from durable_core.errors import JournalUnavailable
+from durable_core.errors import CorruptRecord, JournalUnavailable
 from durable_core.identity import check_id
 
 if TYPE_CHECKING:
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 Item = dict[str, dict[str, Any]]
 
 _SESSIONS: Final = "SESSIONS"
-_LARGEST_SEQ: Final = 10**12 - 1
+_SEQ_DIGITS: Final = 12
+_LARGEST_SEQ: Final = 10**_SEQ_DIGITS - 1
 _KNOWN: Final = 1000  # sessions of which this process remembers where they are
 _TRIES: Final = 1000
 _TEXTS: Final = ("id", "agent_id", "step_id", "format", "state_hash", "metadata", "state_ref")
 _NUMBERS: Final = ("seq", "size_bytes", "created_at_ms")
-_WITHOUT_STATE: Final = (*_TEXTS, *_NUMBERS)
+_WITHOUT_STATE: Final = ("pk", "sk", *_TEXTS, *_NUMBERS)
 
 
 class DynamoCheckpoints(CheckpointStore):
@@ -179,7 +180,7 @@ class DynamoCheckpoints(CheckpointStore):
             checkpoints=len(items),
             agents=len({_of(item, "agent_id") for item in items}),
             size_bytes=sum(_number(item, "size_bytes") for item in items),
-            latest_seq=_number(items[0], "seq") if items else 0,
+            latest_seq=_seq(items[0]) if items else 0,
             first_at_ms=min(times, default=None),
             last_at_ms=max(times, default=None),
         )
@@ -220,7 +221,7 @@ class DynamoCheckpoints(CheckpointStore):
         item = next(self._items(session_id, first=known[0] + 1, at_most=1), None)
         if item is None:
             return known
-        found = _number(item, "seq"), _of(item, "id")
+        found = _seq(item), _of(item, "id")
         self._remember(session_id, *found)
         return found
 
@@ -311,7 +312,7 @@ class DynamoCheckpoints(CheckpointStore):
 
 
 def _sort_key(seq: int) -> str:
-    return f"CKPT#{seq:012d}"
+    return f"CKPT#{seq:0{_SEQ_DIGITS}d}"
 
 
 def _key(session_id: str, seq: int) -> Item:
@@ -333,6 +334,17 @@ def _number(item: Item, name: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 
+def _seq(item: Item) -> int:
+    """The place of an item, by its key: what stands beside it may have been damaged."""
+    text = _of(item, "sk").removeprefix(_sort_key(0)[:-_SEQ_DIGITS])
+    if len(text) != _SEQ_DIGITS or not text.isdecimal():
+        raise CorruptRecord(
+            f"the item {_of(item, 'pk')!r} {_of(item, 'sk')!r} has the place of a checkpoint, and is none",
+            remedy="Remove the item, or restore the table to a point in time before it was there",
+        )
+    return int(text)
+
+
 def _item(record: CheckpointRecord) -> Item:
     known = record._asdict()
     item: Item = {name: _text(known[name]) for name in _TEXTS if known[name] is not None}
@@ -348,6 +360,7 @@ def _record(session_id: str, item: Item) -> CheckpointRecord:
     numbers = {name: item.get(name, {}).get("N") for name in _NUMBERS}
     known |= {name: int(text) if text and text.isdecimal() else text for name, text in numbers.items()}
     state = item.get("state", {}).get("B")
+    known["seq"] = _seq(item)
     return CheckpointRecord(
         session_id=session_id, **known, state=bytes(state) if isinstance(state, bytes) else None
     )
@@ -355,4 +368,4 @@ def _record(session_id: str, item: Item) -> CheckpointRecord:
 
 def _place(session_id: str, item: Item) -> Place:
     ref = _of(item, "state_ref") or None
-    return Place(session_id, _number(item, "seq"), _of(item, "id"), ref, _number(item, "size_bytes"))
+    return Place(session_id, _seq(item), _of(item, "id"), ref, _number(item, "size_bytes"))

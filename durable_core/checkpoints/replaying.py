@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -14,9 +16,12 @@ from durable_core.current import StepInfo, here
 from durable_core.errors import NotSerializable, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from durable_core.checkpoints.checkpoint import Checkpoint
+
+replayed: Final[ContextVar[tuple[str, str] | None]] = ContextVar("durable_replayed", default=None)
+"""The session and the step that are replayed here: what comes of it isn't saved."""
 
 _NOTHING: Final = object()
 
@@ -61,6 +66,8 @@ class Replay:
 def call(checkpoint: Checkpoint, fn: Callable[..., Any]) -> Any:
     """Calls a function with what was recorded; inside, `current_step()` tells what it told then.
 
+    A function that takes the session gets it, although it isn't recorded among the inputs.
+
     Raises:
         UsageError: The inputs weren't recorded.
     """
@@ -73,24 +80,40 @@ def call(checkpoint: Checkpoint, fn: Callable[..., Any]) -> Any:
             step_id=checkpoint.step_id,
             remedy="Save it by the executor, by @checkpointed, or with save(…, inputs=Inputs(args, kwargs))",
         )
-    seed = {} if inputs.seed is None else {"seed": inputs.seed}
-    return fn(*inputs.args, **inputs.kwargs, **seed)
+    given = dict(inputs.kwargs) if inputs.seed is None else {**inputs.kwargs, "seed": inputs.seed}
+    if "session_id" in _unfilled(fn, inputs.args):
+        given.setdefault("session_id", checkpoint.session_id)
+    return fn(*inputs.args, **given)
+
+
+def _unfilled(fn: Callable[..., Any], args: Sequence[object]) -> set[str]:
+    """The parameters that these arguments leave to be given by name; none, where a function doesn't tell."""
+    try:
+        parameters = inspect.signature(fn).parameters
+    except (TypeError, ValueError):
+        return set()
+    by_place = [name for name, one in parameters.items() if one.kind is not one.KEYWORD_ONLY]
+    return {*parameters} - {*by_place[: len(args)]}
 
 
 @contextmanager
 def inside(checkpoint: Checkpoint) -> Iterator[None]:
-    """Inside the step that was recorded, when an executor recorded it."""
+    """Inside the replay of a step; of the one that was recorded, when an executor recorded it."""
     told = checkpoint.metadata
     names = ("run_id", "fence", "attempt", "idempotency_key", "step_index")
-    if not all(name in told for name in names):
-        yield
-        return
-    run_id, fence, attempt, key, index = (told[name] for name in names)
-    token = here.set(StepInfo(run_id, fence, checkpoint.step_id, attempt, key, index))
+    replaying = replayed.set((checkpoint.session_id, checkpoint.step_id))
     try:
-        yield
+        if not all(name in told for name in names):
+            yield
+            return
+        run_id, fence, attempt, key, index = (told[name] for name in names)
+        token = here.set(StepInfo(run_id, fence, checkpoint.step_id, attempt, key, index))
+        try:
+            yield
+        finally:
+            here.reset(token)
     finally:
-        here.reset(token)
+        replayed.reset(replaying)
 
 
 def compared(checkpoint: Checkpoint, value: object) -> Replay:

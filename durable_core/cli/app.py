@@ -11,7 +11,9 @@ import typer
 from durable_core.cli import (
     carrying,
     checkpoints,
+    clouding,
     costing,
+    doctor,
     listing,
     looking,
     making,
@@ -83,7 +85,9 @@ app.command("prune")(pruning.prune)
 app.command("verify")(verifying.verify)
 app.command("export")(carrying.export)
 app.command("import")(carrying.import_file)
+app.command("doctor")(doctor.doctor)
 app.command("init")(making.init)
+app.command("local-cloud")(clouding.local_cloud)
 app.add_typer(checkpoints.checkpoint_app, name="checkpoint")
 app.add_typer(checkpoints.workflow_app, name="workflow")
 

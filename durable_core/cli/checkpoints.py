@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -66,6 +67,8 @@ def list_checkpoints(
     """List sessions, or the checkpoints of one, newest first.
 
     A damaged checkpoint is marked, and the others are shown all the same; the exit code is then 6.
+
+    Example: durable checkpoint list crew-7
     """
     with _looking(store) as checkpointer:
         kept = checkpointer.kept
@@ -105,6 +108,8 @@ def show(
     """Show a checkpoint with its state: the latest, or that of a step.
 
     A damaged checkpoint is marked; the exit code is then 6.
+
+    Example: durable checkpoint show crew-7 --step research
     """
     if step is not None and seq is not None:
         raise UsageError("both --step and --seq name a checkpoint", remedy="Give one of them")
@@ -130,13 +135,28 @@ def prune(
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove old checkpoints of a session; the newest of the session and of each agent always stay."""
+    """Remove old checkpoints of a session; the newest of the session and of each agent always stay.
+
+    Example: durable checkpoint prune crew-7 --keep 20
+    """
+    asks = not (yes or dry_run)
+    if asks and (as_json or not sys.stdin.isatty()):
+        raise UsageError(
+            "nobody is there to be asked", remedy="Give --yes, or --dry-run to see what would go"
+        )
     with _looking(store) as checkpointer:
         chosen = complete_session_id(checkpointer.kept, session_id, checkpointer.store.url)
-        found = checkpointer.prune(chosen, keep, dry_run=dry_run)
+        found = checkpointer.prune(chosen, keep, dry_run=dry_run or asks)
+        if asks and found.removed:
+            told = f"Remove {found.removed} of session {chosen}, and keep {found.kept}?"
+            if not typer.confirm(told, err=True):
+                output.tell("Nothing was removed.")
+                return
+            found = checkpointer.prune(chosen, keep)
     if as_json:
         output.write(as_document(pruned_facts(chosen, found, dry_run=dry_run)))
         return
@@ -157,7 +177,12 @@ def resume(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell where a session goes on from, and what to run next."""
+    """Tell where a session goes on from, and what to run next.
+
+    Example: durable checkpoint resume crew-7 --from-step research
+
+    Example: durable workflow resume crew-7
+    """
     if undo and (from_step is not None or dry_run):
         raise UsageError("--undo goes with neither --from-step nor --dry-run", remedy="Leave one out")
     with _looking(store) as checkpointer:

@@ -10,6 +10,7 @@ import typer
 from durable_core.cli import output
 from durable_core.cli.finding import named_store
 from durable_core.cli.jsonable import as_document
+from durable_core.cli.map_report import log_of
 from durable_core.cli.options import AsJson, StoreUrl  # noqa: TC001 - typer reads them at run time
 from durable_core.cli.reading import run_of
 from durable_core.cli.render import size
@@ -103,10 +104,12 @@ async def cost_of(store: Store, header: RunHeader) -> RunCost:
             found.add_step(record)
             if record.kind != MAP_KIND:
                 continue
-            async for segments in journal.segments(header.run_id, record.step_id):
-                for segment in segments:
-                    if segment.fence > header.base_fence:
-                        found.add_segment(segment)
+            async for segment in log_of(store, header, record.step_id):
+                found.add_segment(segment)
+            async for chunks in journal.chunks(header.run_id, record.step_id):
+                for chunk in chunks:
+                    if chunk.fence > header.base_fence:
+                        found.add_chunk(chunk)
     async for events in journal.events(header.run_id):
         for event in events:
             if event.fence > header.base_fence:

@@ -39,13 +39,17 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def named_store(url: str | None) -> Store:
+def named_store(url: str | None, *, read_only: bool = False) -> Store:
     """The store that the option, the environment or the default names; nothing is opened yet.
+
+    Args:
+        url: As given.
+        read_only: Whether it is only looked at.
 
     Raises:
         UsageError: It names none.
     """
-    return open_store(store_url(url, None, None))
+    return open_store(store_url(url, None, None), read_only=read_only)
 
 
 async def complete_run_id(journal: Journal, given: str, url: str) -> str:

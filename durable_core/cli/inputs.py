@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from durable_core.arguments import finite, no_constant
 from durable_core.errors import UsageError
 
 
@@ -72,7 +73,7 @@ def _decoded(data: bytes, where: str) -> str:
 
 def _parsed(text: str, where: str, what: str) -> object:
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=no_constant, parse_float=finite)
     except json.JSONDecodeError as error:
         raise UsageError(
             f"{where} is no JSON: {error.msg} at line {error.lineno}, column {error.colno}",
@@ -97,7 +98,3 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         doubled = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the name {doubled!r} is given twice")
     return found
-
-
-def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")

@@ -24,6 +24,8 @@ def init(
     """Make the store: the SQLite file, or the table and the bucket on AWS.
 
     What is there already, and as it has to be, isn't touched; a table of another shape is refused.
+
+    Example: durable init --store sqlite:///runs.db
     """
     url, changes = asyncio.run(init_store(store_url(store, None, None), dry_run=dry_run))
     if as_json:

@@ -12,9 +12,11 @@ from durable_core.outcomes import outcomes_of
 from durable_core.records import COMMITTED
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from durable_core.cli.facts import Document
     from durable_core.outcomes import Outcome
-    from durable_core.records import RunHeader, StepRecord
+    from durable_core.records import RunHeader, Segment, StepRecord
     from durable_core.store import Store
 
 _MOST_FAILURES: Final = 200
@@ -57,27 +59,43 @@ async def _log(
     store: Store, header: RunHeader, record: StepRecord
 ) -> tuple[list[tuple[int, int]], dict[int | str, Outcome]]:
     """How many items were done when, and the failures that no success superseded, in order."""
-    detail = record.details()
-    pins = detail.get("pins") if record.status == COMMITTED else None
-    points: list[tuple[int, int]] = []
+    pins = record.details().get("pins") if record.status == COMMITTED else None
+    written: list[tuple[int, int, int]] = []
     failures: dict[int | str, Outcome] = {}
-    seen_failed = 0
-    async for page in store.journal.segments(header.run_id, record.step_id):
-        for segment in page:
-            if segment.fence <= header.base_fence or segment.items == 0:
-                continue
-            if pins and segment.seq > pins[segment.chunk]:
-                return points, failures
-            points.append((_time(segment.written_at), segment.succeeded + segment.failed))
-            if failures or segment.failed != seen_failed:  # else it holds successes alone
-                for outcome in outcomes_of(segment):
-                    name = outcome.item_index if outcome.key is None else outcome.key
-                    if outcome.succeeded:
-                        failures.pop(name, None)
-                    else:
-                        failures.setdefault(name, outcome)
-            seen_failed = segment.failed
-    return points, failures
+    seen_failed: dict[int, int] = {}
+    async for segment in log_of(store, header, record.step_id):
+        if segment.items == 0 or (pins and segment.seq > pins[segment.chunk]):
+            continue
+        written.append((_time(segment.written_at), segment.chunk, segment.succeeded + segment.failed))
+        if failures or segment.failed != seen_failed.get(segment.chunk, 0):  # else it has successes alone
+            for outcome in outcomes_of(segment):
+                name = outcome.item_index if outcome.key is None else outcome.key
+                if outcome.succeeded:
+                    failures.pop(name, None)
+                else:
+                    failures.setdefault(name, outcome)
+        seen_failed[segment.chunk] = segment.failed
+    return _summed(written), failures
+
+
+def _summed(written: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
+    """How many items of all chunks were done when, of how many of each."""
+    done: dict[int, int] = {}
+    points = []
+    for at, chunk, count in sorted(written):
+        done[chunk] = count
+        points.append((at, sum(done.values())))
+    return points
+
+
+async def log_of(store: Store, header: RunHeader, map_id: str) -> AsyncIterator[Segment]:
+    """The segments of a map in this life of its run, chunk by chunk."""
+    chunks = {0} | {one.chunk async for page in store.journal.chunks(header.run_id, map_id) for one in page}
+    for chunk in sorted(chunks):
+        async for page in store.journal.segments(header.run_id, map_id, chunk):
+            for segment in page:
+                if segment.fence > header.base_fence:
+                    yield segment
 
 
 def _time(text: str) -> int:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from durable_core.cli.completing import runs_beginning
 from durable_core.errors import UsageError
 from durable_core.log import LEVEL_VARIABLE, LEVELS, configure_logging
 
@@ -20,7 +21,12 @@ StoreUrl = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output; errors too.")]
-RunId = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run; the beginning of its id is enough.")]
+RunId = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN_ID", help="The run; the beginning of its id is enough.", autocompletion=runs_beginning
+    ),
+]
 Wait = Annotated[bool, typer.Option("--wait", help="If another process drives the run: wait for it.")]
 
 

@@ -12,6 +12,7 @@ import typer
 
 from durable_core.cli import output
 from durable_core.cli.ages import parse_age
+from durable_core.cli.completing import runs_beginning
 from durable_core.cli.finding import complete_run_id, named_store
 from durable_core.cli.jsonable import as_document
 from durable_core.cli.options import AsJson, StoreUrl, set_up_logging
@@ -44,7 +45,11 @@ Document = dict[str, Any]
 def prune(
     run_ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RUN_ID", help="These runs; the beginning of an id is enough."),
+        typer.Argument(
+            metavar="RUN_ID",
+            help="These runs; the beginning of an id is enough.",
+            autocompletion=runs_beginning,
+        ),
     ] = None,
     older_than: Annotated[
         str | None,

@@ -20,6 +20,8 @@ from durable_core.identity import check_id
 from durable_core.records import CANCELLED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from durable_core.engine.forks import ForkPlan
     from durable_core.engine.results import RunView
     from durable_core.store import Store
@@ -119,7 +121,8 @@ def fork(
 ) -> None:
     """Make a new run from the committed steps of another, which stays as it was.
 
-    A worker drives the new run, or `durable resume`.
+    A worker drives the new run, or `durable resume`. --dry-run shows what is kept and what runs first; a step
+    that is called with another input than before runs anew, too.
 
     Example: durable fork june --from-step settle/pay --workflows invoices --dry-run
     """
@@ -132,13 +135,20 @@ def fork(
     chosen, plan = asyncio.run(_forked(opened, run_id, from_step, inputs, new_run_id, dry_run))
     if as_json:
         told = {"run_id": plan.run_id, "forked_from": chosen, "kept": plan.kept, "left": plan.left}
-        output.write(as_document({**told, "dry_run": dry_run}))
+        output.write(as_document({**told, "first": next(iter(plan.left), None), "dry_run": dry_run}))
         return
-    if not dry_run:
-        output.write(f"{plan.run_id}\n")
-    lines = [*(f"  kept  {one}\n" for one in plan.kept), *(f"  anew  {one}\n" for one in plan.left)]
-    output.write("".join(lines) if dry_run else "")
-    output.tell(f"{chosen}: {len(plan.kept)} steps {'would be ' * dry_run}taken over, {len(plan.left)} not")
+    first, *later = plan.left or [""]
+    lines = [*(f"  kept   {one}\n" for one in plan.kept), f"  first  {first}\n" * bool(first)]
+    lines += [f"  anew   {one}\n" for one in later]
+    output.write(output.clean_lines("".join(lines)) if dry_run else f"{plan.run_id}\n")
+    output.tell(
+        f"{chosen}: {_steps(plan.kept)} {'would be ' * dry_run}taken over, {len(plan.left)} not; "
+        + (f"{first} runs first" if first else "what runs first is new in the code, if anything")
+    )
+
+
+def _steps(found: Sequence[str]) -> str:
+    return f"{len(found)} step{'s' * (len(found) != 1)}"
 
 
 # ---- Doing it ----

@@ -78,6 +78,13 @@ def run(
     detach: Annotated[
         bool, typer.Option("--detach", help="Only record the run, for a worker to drive; its id is printed.")
     ] = False,
+    replay_only: Annotated[
+        bool,
+        typer.Option(
+            "--replay-only",
+            help="Go through the run --run-id again by what is recorded: no step is run, nothing is written.",
+        ),
+    ] = False,
     wait: Wait = False,
     on_wait: OnWait = "block",
     as_json: AsJson = False,
@@ -95,6 +102,9 @@ def run(
     verbose = set_up_logging(log_level, log_format)
     if run_id is not None:
         check_id(run_id, "run id")
+    if replay_only:
+        _replay(target, run_id, store, as_json, given=given, others=detach or wait or session_id is not None)
+        return
     opened = named_store(store)
     workflow = load_workflow(target)
     bound = BoundWorkflow(workflow, workflow.from_json(read_inputs(given)))
@@ -131,6 +141,33 @@ def resume(
     how: Any = {"wait": wait, "on_wait": on_wait}
     result = _driven(opened, lambda executor: executor.resume(chosen, **how), errand)
     _finish(result, errand, as_json)
+
+
+def _replay(
+    target: str, given_id: str | None, url: str | None, as_json: bool, *, given: str | None, others: bool
+) -> None:
+    """Goes through a run again, and tells what the workflow returns now."""
+    if given_id is None or given is not None or others:
+        raise UsageError(
+            "--replay-only takes the recorded inputs of a run",
+            remedy="Name the run with --run-id, and give neither --input, --session, --detach nor --wait",
+        )
+    workflow = load_workflow(target)
+    store = named_store(url, read_only=True)
+
+    async def replayed() -> RunResult[Any]:
+        async with DurableWorkflowExecutor(store) as executor:
+            return await executor.replay(await complete_run_id(store.journal, given_id, store.url), workflow)
+
+    with output.kept_for_the_result():
+        try:
+            result = asyncio.run(replayed())
+        except RunFailed as error:
+            remedy = "This is what the workflow makes of what is recorded; nothing was changed"
+            raise FailedRun(
+                error, steps=error.error.get("steps", ()), traceback=None, remedy=remedy
+            ) from error
+    _finish(result, _Errand(result.run_id, "", verbose=False), as_json)
 
 
 async def _recorded(store: Store, bound: BoundWorkflow[Any], run_id: str) -> RunView:

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Final
 from durable_core.clock import epoch_ms
 from durable_core.cost.bill import Bill, change_units, read_units, write_units
 from durable_core.errors import CorruptRecord
-from durable_core.journal._items import event_item, header_item, item_bytes, segment_item, step_item
+from durable_core.journal._items import (
+    chunk_item,
+    event_item,
+    header_item,
+    item_bytes,
+    segment_item,
+    step_item,
+)
 from durable_core.records import (
     ITEM_KIND,
     JOIN_KIND,
@@ -32,7 +39,7 @@ from durable_core.records import (
 from durable_core.store import DEFAULT_INLINE_MAX_BYTES
 
 if TYPE_CHECKING:
-    from durable_core.records import Event, Segment, StepRecord
+    from durable_core.records import Chunk, Event, Segment, StepRecord
 
 _LEASE_MS: Final = 30_000
 _RENEWALS_A_LEASE: Final = 3
@@ -85,7 +92,15 @@ class RunCost:
         self.table_bytes += item_bytes(item)
         bill = Bill(1, write_units(item), s3_puts=len(segment.blob_refs()))
         count, so_far = self.maps.get(segment.step_id, (0, Bill()))
-        self.maps[segment.step_id] = max(count, segment.succeeded + segment.failed), so_far + bill
+        self.maps[segment.step_id] = count + segment.items, so_far + bill
+
+    def add_chunk(self, chunk: Chunk) -> None:
+        """Adds the record of a chunk that workers share: each owner claimed it and left it."""
+        item = chunk_item(chunk)
+        self.table_bytes += item_bytes(item)
+        count, so_far = self.maps.get(chunk.step_id, (0, Bill()))
+        bill = Bill(2, 2 * write_units(item)) * chunk.chunk_fence
+        self.maps[chunk.step_id] = count, so_far + bill
 
     def add_event(self, event: Event) -> None:
         """Adds an event: sent in a transaction with the header, taken in one with the step's outcome."""

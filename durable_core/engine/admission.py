@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.clock import rfc3339
-from durable_core.codec import decode, freeze
+from durable_core.codec import freeze
 from durable_core.engine.asking import ask
 from durable_core.engine.invocation import dead_from_ms, gone_of
 from durable_core.engine.owners import is_dead_for_certain, lease_now_ms, owner_process
@@ -369,10 +369,10 @@ async def recorded_inputs(tools: Tools, header: RunHeader, workflow: Workflow[..
         CorruptRecord, MissingBlob, UnknownType: They can't be read back.
     """
     try:
-        raw = await tools.values.load(
+        stored = (
             header.input_codec, header.input_data, header.input_ref, header.input_size, header.input_data_hash
-        )
-        found = decode(raw, workflow.input_adapter)
+        )  # fmt: skip
+        found = await tools.values.restore(*stored, workflow.input_adapter)
         if not isinstance(found, dict):
             raise CorruptRecord("the run's inputs aren't named values")
         return workflow.checked(found)

@@ -100,6 +100,7 @@ class Attempts:
             Fenced: Somebody else drives the run.
         """
         drive = self.drive
+        drive.check_may_begin(attempt.step_id)
         if drive.held.is_over():
             await drive.check_lease()
         try:

@@ -98,6 +98,10 @@ class BlockingExecutor:
         """Looks for damage."""
         return run_here(self._executor.verify(run_ids, **options), "verify")
 
+    def replay(self, run_id: str, wf: Workflow[..., R] | None = None, **options: Any) -> RunResult[R]:
+        """Goes through a run again by what is recorded."""
+        return run_here(self._executor.replay(run_id, wf, **options), "replay")
+
     def export_run(self, run_id: str, path: str | os.PathLike[str], **options: Any) -> ExportedRun:
         """Writes a run into one file."""
         return run_here(self._executor.export_run(run_id, path, **options), "export_run")

@@ -124,6 +124,7 @@ def _cause(errors: list[Exception]) -> Exception | None:
 async def _record(drive: Drive, seen: StepRecord | None, error: BranchFailed, index: int) -> None:
     """Puts the record of a join that failed; over an earlier one, when the run was resumed for that."""
     step_id = error.join_id or JOIN
+    drive.check_may_begin(step_id)
     now, hashed = rfc3339(drive.tools.clock.now_ms()), input_hash(step_id, (), {})
     told = {**described(error), "branch": error.branch}
     record = StepRecord(

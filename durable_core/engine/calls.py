@@ -105,12 +105,14 @@ def run_here(call: Coroutine[Any, Any, R], verb: str) -> R:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(call)
-    call.close()
-    raise RunningLoop(
-        f"the blocking form of {verb} was called inside a running event loop (notebooks have one)",
-        remedy=f"Write `await executor.{verb}(…)` instead",
-    )
+        pass  # and over: what the run raises mustn't be told as raised while this was handled
+    else:
+        call.close()
+        raise RunningLoop(
+            f"the blocking form of {verb} was called inside a running event loop (notebooks have one)",
+            remedy=f"Write `await executor.{verb}(…)` instead",
+        )
+    return asyncio.run(call)
 
 
 def run_id(workflow: Workflow[..., Any], chosen: str | None, clock: Clock) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from durable_core.engine import admission, exporting, importing, verifying
+from durable_core.engine import admission, calls, exporting, importing, replaying, verifying
 from durable_core.engine.findings import VerifyReport
 from durable_core.engine.running import released_on_sigterm
-from durable_core.errors import RunNotFound
+from durable_core.errors import RunNotFound, UsageError
 from durable_core.identity import check_id
 
 if TYPE_CHECKING:
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
     from durable_core.engine.drive import Tools
     from durable_core.engine.findings import Finding, VerifiedRun
+    from durable_core.engine.results import RunResult
     from durable_core.store import Store
+    from durable_core.workflow import Workflow
+
+R = TypeVar("R")
 
 
 class Carrying:
@@ -117,6 +121,35 @@ class Carrying:
             OutputTooLarge: A record is larger than this store can take.
         """
         return await importing.import_run(self._tools, Path(path), dry_run=dry_run)
+
+    async def replay(
+        self, run_id: str, wf: Workflow[..., R] | None = None, *, on_change: str = "error"
+    ) -> RunResult[R]:
+        """Goes through a run again by what is recorded: no body is run, and nothing is written.
+
+        The run may be over or not, and somebody else may be driving it.
+
+        Args:
+            run_id: The run.
+            wf: Its workflow; found by name among those this process has defined when None.
+            on_change: `keep` uses the recorded output of a step that is called with another input now, and
+                doesn't read the items of maps.
+
+        Returns:
+            What the workflow returns now.
+
+        Raises:
+            StepNotFound: The workflow comes to a step that has no recorded outcome; names it.
+            RunFailed: It fails, as recorded or otherwise.
+            RunNotFound, WorkflowNotFound, RunInputMismatch: There is no such run, or it is another's.
+            StepMismatch: A step is called with another input than recorded; in the failure's cause.
+        """
+        if on_change not in ("error", "keep"):
+            raise UsageError(f"on_change={on_change!r} is unknown", remedy="Use 'error' or 'keep'")
+        await self.store.journal.open(create=False)
+        header = await admission.header_of(self._tools, run_id, self.store.url)
+        workflow = calls.meant(wf, header)
+        return await replaying.replay(self._tools, header, workflow, keeps_changed=on_change == "keep")
 
 
 def _unheard(_: Finding) -> None:

@@ -12,7 +12,7 @@ from durable_core.clock import epoch_ms
 from durable_core.control_flow import ControlFlow, RunInterrupted
 from durable_core.engine.asking import ask_again
 from durable_core.engine.tally import Tally
-from durable_core.errors import DurableError, Fenced, JournalUnavailable, UsageError
+from durable_core.errors import DurableError, Fenced, JournalUnavailable, StepNotFound, UsageError
 from durable_core.identity import place
 from durable_core.journal.base import Lease
 from durable_core.journal.chunks import ChunkLease
@@ -104,6 +104,7 @@ class Drive:
         redrive_fence: The fence under which the run failed; what failed later has had its fresh budget.
         grace_s: How long a cancellation waits for `def` bodies; none is left at a deadline.
         keeps_changed: Recorded outputs are used although their steps are called with another input now.
+        records_only: Whether it only replays what is recorded: it begins nothing, and writes nothing.
         way_out: What may make this drive leave the run before its end.
         tally: What the drive comes to.
         begun: How many steps this drive was the first to begin.
@@ -131,6 +132,7 @@ class Drive:
     redrive: set[str] = field(default_factory=set)
     redrive_fence: int = 0
     keeps_changed: bool = False
+    records_only: bool = False
     grace_s: float = field(init=False)
     way_out: WayOut | None = None
     tally: Tally = field(default_factory=Tally)
@@ -194,6 +196,22 @@ class Drive:
             if self.refusals > _REFUSALS_TOLD:
                 raise RunInterrupted(f"the run is stopped: {self.stopped}") from self.stopped
             raise poison(self.stopped)
+
+    def check_may_begin(self, step_id: str) -> None:
+        """Refuses to begin a step where only what is recorded is replayed.
+
+        Raises:
+            StepNotFound: It has no outcome; the drive is stopped.
+        """
+        if self.records_only:
+            error = StepNotFound(
+                "the workflow comes to a step that has no recorded outcome, and only those are replayed",
+                run_id=self.run_id,
+                step_id=step_id,
+                remedy="Resume the run, or a fork of it, to run the step",
+            )
+            self.stop(error)
+            raise error
 
     async def check_lease(self) -> None:
         """Renews a lease that may be over, before anything is started under it.
@@ -364,6 +382,8 @@ class Drive:
         try:
             if self.stopped is None and not (scope.halt is not None and scope.halt.is_set()):
                 await asyncio.wait((sleeper,))
+                if not sleeper.cancelled():
+                    sleeper.result()  # a clock that can't wait says so; who waits would ask it for ever
         finally:
             del self._pauses[sleeper]
             sleeper.cancel()

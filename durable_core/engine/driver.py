@@ -68,6 +68,7 @@ async def drive(
     patience: int = 0,
     deadline: WayOut | None = None,
     tally: Tally | None = None,
+    records_only: bool = False,
 ) -> tuple[RunHeader, Any]:
     """Drives an acquired run to a way out.
 
@@ -80,6 +81,7 @@ async def drive(
         patience: How many drives before this one have left it although somebody didn't wait.
         deadline: When the run has to be left.
         tally: Counts what the drive comes to.
+        records_only: Whether it only replays what is recorded; the run needn't be acquired then.
 
     Returns:
         The header as it ended, and the output; or as it was left because everybody waits (SUSPENDED, or
@@ -92,11 +94,12 @@ async def drive(
     """
     header = admitted.header
     current = _begun(tools, admitted)
-    current.keeps_changed = keeps_changed
+    current.keeps_changed, current.records_only = keeps_changed, records_only
     current.way_out, current.tally = deadline, tally or Tally()
     had_time = deadline is None or deadline.left_s() > 0
     current.suspension = Suspension(current, suspends=suspends, patience=patience)
-    tools.renewals.keep(current.held)
+    if not records_only:
+        tools.renewals.keep(current.held)
     token = here.set(RunInfo(header.run_id, header.fence))
     outcomes = reading.set(tools.outcomes)
     try:
@@ -227,6 +230,8 @@ async def _complete(current: Drive, workflow: Workflow[..., Any], output: object
     """Ends the run COMPLETED; an output that can't be stored ends it FAILED."""
     try:
         raw, live = freeze(output, workflow.adapter)
+        if current.records_only:
+            return current.header, live
         stored = await current.tools.values.store(raw, current.run_id, current.lease.owner)
     except NotSerializable as error:
         failure = OutputNotSerializable(
@@ -283,6 +288,8 @@ async def _release(current: Drive, error: BaseException, *, had_time: bool) -> N
     nobody's decision, and would come no further. One that was stopped by a person or a deploy isn't.
     """
     log = current.log
+    if current.records_only:
+        return
     if isinstance(error, Fenced) or current.held.lost is not None:
         log.warning("run_fenced", reason=str(error))
         return
@@ -316,6 +323,8 @@ async def _leave(current: Drive, departure: Departure) -> RunHeader:
         Fenced: Somebody else drives the run.
         JournalUnavailable: It could not be written.
     """
+    if current.records_only:
+        return current.header
     current.tools.renewals.drop(current.held)
     reply = await current.ask(current.tools.journal.leave, current.run_lease, departure)
     header = reply.row

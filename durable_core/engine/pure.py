@@ -42,6 +42,7 @@ async def run_pure(attempts: Attempts, call: Call, seen: StepRecord | None) -> t
         Fenced: Somebody else drives the run.
     """
     drive = attempts.drive
+    drive.check_may_begin(call.step_id)
     attempt = next_attempt(drive, call, seen)
     record, live, error = await _outcome(attempts, call, attempt)
     if drive.held.is_over():

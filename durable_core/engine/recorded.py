@@ -74,10 +74,9 @@ async def output_of(drive: Drive, record: StepRecord, adapter: TypeAdapter[Any] 
     if record.status == SKIPPED and record.output_hash is None:
         return None
     try:
-        raw = await drive.tools.values.load(
-            record.codec, None, record.output_ref, record.output_size, record.output_hash
+        return await drive.tools.values.restore(
+            record.codec, None, record.output_ref, record.output_size, record.output_hash, adapter
         )
-        return decode(raw, adapter)
     except DurableError as error:
         _explain(error, record)
         if isinstance(error, JournalUnavailable | StoreMisconfigured | StoreNotFound):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from durable_core.codec import decode
 from durable_core.engine.failure import ERROR_PARTS
 from durable_core.errors import CorruptRecord, DurableError, RunCancelled, RunFailed, RunNotFinished
 from durable_core.map_reference import recorded_map
@@ -146,14 +145,15 @@ class StepView:
         record = self.record
         if record.output_hash is None:
             raise RunNotFinished("the step has no output", run_id=record.run_id, step_id=record.step_id)
+        stored = (
+            record.codec, record.output_data, record.output_ref, record.output_size, record.output_hash
+        )  # fmt: skip
         try:
-            raw = await self._values.load(
-                record.codec, record.output_data, record.output_ref, record.output_size, record.output_hash
-            )
             if record.kind == MAP_KIND and record.status == COMMITTED:
+                raw = await self._values.load(*stored)
                 return MapResult(recorded_map(record, raw)[0], self._outcomes, adapter)
             with self._outcomes.here():
-                return decode(raw, adapter)
+                return await self._values.restore(*stored, adapter)
         except DurableError as error:
             error.run_id, error.step_id = record.run_id, record.step_id
             raise
@@ -192,15 +192,15 @@ async def result_of(
     output = None
     if header.status == COMPLETED:
         try:
-            raw = await values.load(
-                header.output_codec,
-                header.output_data,
-                header.output_ref,
-                header.output_size,
-                header.output_hash,
-            )
             with outcomes.here():
-                output = decode(raw, adapter)
+                output = await values.restore(
+                    header.output_codec,
+                    header.output_data,
+                    header.output_ref,
+                    header.output_size,
+                    header.output_hash,
+                    adapter,
+                )
         except DurableError as error:
             error.run_id = header.run_id
             raise

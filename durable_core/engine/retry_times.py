@@ -37,9 +37,11 @@ async def until_retry(drive: Drive, call: Call, record: StepRecord) -> StepRecor
         there now, to be judged anew.
 
     Raises:
+        StepNotFound: Nothing is begun in this drive.
         CorruptRecord: Its times can't be read.
         ControlFlow: The drive or the branch is stopped.
     """
+    drive.check_may_begin(call.step_id)
     if call.step.options.verify is not None and is_in_doubt(record):
         await _until_certain(drive, call, record)
         return record

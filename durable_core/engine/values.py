@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from durable_core.blobs.base import blob_ref
+from durable_core.codec import restore, text_of
 from durable_core.engine.asking import ask
 from durable_core.envelope import DEFAULT_CAP, seal, unseal
 from durable_core.errors import CorruptRecord
 from durable_core.store import DEFAULT_INLINE_MAX_BYTES
 
 if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
     from durable_core.blobs.base import BlobStore
     from durable_core.envelope import Sealed
 
@@ -99,6 +102,24 @@ class Values:
                 raise CorruptRecord("the record has neither an output nor a pointer to one")
             data = await ask(self.blobs.get, ref)
         return self.opened(codec, data, size, output_hash)
+
+    async def restore(
+        self,
+        codec: str | None,
+        data: bytes | None,
+        ref: str | None,
+        size: int | None,
+        output_hash: str | None,
+        adapter: TypeAdapter[Any] | None,
+    ) -> Any:
+        """The value. Of a large one as little as possible is held on the way: the bytes go before it comes.
+
+        Raises:
+            CorruptRecord, MissingBlob: It isn't what was stored.
+            UnknownType: It is of a class that isn't there.
+        """
+        stored = text_of(await self.load(codec, data, ref, size, output_hash))
+        return restore(stored, adapter)
 
     def opened(
         self, codec: str | None, data: bytes | None, size: int | None, output_hash: str | None

@@ -31,6 +31,7 @@ from durable_core.records import (
     CANCELLED,
     ENDED,
     PENDING,
+    PRUNING,
     STARTED,
     SUSPENDED,
     TOMBSTONE,
@@ -86,8 +87,9 @@ def acquire(
         "crashes": claim.crashes,
         "gone": claim.gone,
         "updated_at": rfc3339(now_ms),
-        "ended_at": None,
     }
+    if claim.status != PRUNING:
+        changes["ended_at"] = None
     if claim.fingerprint is not None:
         changes["fingerprint"] = claim.fingerprint
     free = below("lease_until_ms", now_ms) if dead_owner is None else equals("owner", dead_owner)
@@ -121,8 +123,9 @@ def leave(table: str, lease: Lease, departure: Departure, wake_count: int | None
         "output_size": departure.output_size,
         "counts": departure.counts,
         "updated_at": now,
-        "ended_at": now if departure.status in ENDED else None,
     }
+    if departure.status != PRUNING:
+        changes["ended_at"] = now if departure.status in ENDED else None
     if not departure.keep_error:
         changes["error"] = departure.error
     if departure.crashes is not None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.journal._postgres_headers import IS_ACTIVE, NOW, WOKEN
-from durable_core.journal._postgres_logs import PAGE_ROWS, PostgresLogs
+from durable_core.journal._postgres_logs import PostgresLogs
 from durable_core.journal._postgres_rows import CHUNK, named_marks
 from durable_core.journal.chunks import SHARED_MARK
+from durable_core.journal.paging import pages
 from durable_core.records import ACTIVE, MAP_KIND, STARTED, Chunk, Reply, StepRecord
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class PostgresChunks(PostgresLogs):
 
     async def chunks(self, run_id: str, step_id: str) -> AsyncIterator[list[Chunk]]:
         """One SELECT a page, along the primary key."""
-        async for page in self._pages(CHUNK_PAGE, (run_id, step_id), (-1,), lambda row: row[2:3], PAGE_ROWS):
+        async for page in pages(self._select(CHUNK_PAGE), (run_id, step_id), (-1,), lambda row: row[2:3]):
             yield list(map(Chunk._make, page))
 
     async def open_maps(self, *, limit: int = 100) -> list[StepRecord]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.clock import rfc3339
 from durable_core.journal._postgres_rows import RUN, RUN_COLUMNS, named_marks
-from durable_core.records import ACTIVE, CANCELLED, ENDED, PENDING, SUSPENDED, TOMBSTONE
+from durable_core.records import ACTIVE, CANCELLED, ENDED, PENDING, PRUNING, SUSPENDED, TOMBSTONE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +61,8 @@ ACQUIRE: Final = (
     "UPDATE durable.runs SET status = %(status)s, owner = %(owner)s, owner_process = %(owner_process)s,"
     f" fence = fence + 1, lease_until_ms = {NOW} + %(lease_ms)s::bigint,"
     f" due_at_ms = {NOW} + %(lease_ms)s::bigint, crashes = %(crashes)s, gone = %(gone)s,"
-    " fingerprint = coalesce(%(fingerprint)s, fingerprint), updated_at = %(at)s, ended_at = NULL"
+    " fingerprint = coalesce(%(fingerprint)s, fingerprint), updated_at = %(at)s,"
+    f" ended_at = CASE WHEN %(status)s = '{PRUNING}' THEN ended_at END"
     " WHERE run_id = %(run_id)s AND fence = %(fence)s AND status = ANY(%(statuses)s)"
     f" AND CASE WHEN %(dead_owner)s::text IS NULL THEN lease_until_ms < {NOW} ELSE owner = %(dead_owner)s END"
     f" RETURNING {RUN}"
@@ -110,8 +111,8 @@ LEAVE: Final = (
     " output_hash = %(output_hash)s, output_data = %(output_data)s, output_ref = %(output_ref)s,"
     " output_codec = %(output_codec)s, output_size = %(output_size)s,"
     " error = CASE WHEN %(keep_error)s THEN error ELSE %(error)s END, counts = %(counts)s,"
-    " crashes = coalesce(%(crashes)s::bigint, crashes),"
-    " updated_at = %(at)s, ended_at = %(ended_at)s"
+    " crashes = coalesce(%(crashes)s::bigint, crashes), updated_at = %(at)s,"
+    f" ended_at = CASE WHEN %(status)s = '{PRUNING}' THEN ended_at ELSE %(ended_at)s END"
     " WHERE run_id = %(run_id)s AND owner = %(owner)s AND fence = %(fence)s"
     " AND (%(wake_count)s::bigint IS NULL OR wake_count = %(wake_count)s)"
     f" RETURNING {RUN}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from durable_core.journal import _postgres_below as below
 from durable_core.journal._postgres_blocking import BlockingConnection
@@ -12,20 +12,16 @@ from durable_core.journal._postgres_headers import HEADER
 from durable_core.journal._postgres_rows import header_of
 from durable_core.journal._postgres_steps import RECORD
 from durable_core.journal.chunks import SegmentReader
+from durable_core.journal.paging import PAGE_ROWS, PURGED_AT_ONCE, SEGMENT_ROWS, pages, portions
 from durable_core.records import TOMBSTONE, Child, Event, Reply, RunHeader, Segment, StepRecord
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from durable_core.clock import Clock
     from durable_core.journal._postgres_pool import Pool
     from durable_core.journal.base import Lease
-
-PAGE_ROWS: Final = 2000
-SEGMENT_ROWS: Final = 16  # up to 350 KB each
-# Rows in one statement: other writers get their turn in between.
-PURGED_AT_ONCE: Final = 200
-DELETED_AT_ONCE: Final = {"step": 200, "event": 200, "chunk": 200, "segment": SEGMENT_ROWS}
+    from durable_core.journal.paging import Row, Select
 
 
 class PostgresLogs(PostgresCarrying):
@@ -49,8 +45,8 @@ class PostgresLogs(PostgresCarrying):
 
     async def segments(self, run_id: str, step_id: str, chunk: int = 0) -> AsyncIterator[list[Segment]]:
         """One SELECT a page, along the primary key."""
-        key = (run_id, step_id, chunk)
-        async for page in self._pages(below.SEGMENT_PAGE, key, (-1,), lambda row: row[3:4], SEGMENT_ROWS):
+        select, key = self._select(below.SEGMENT_PAGE), (run_id, step_id, chunk)
+        async for page in pages(select, key, (-1,), lambda row: row[3:4], SEGMENT_ROWS):
             yield list(map(Segment._make, page))
 
     async def last_segment(self, run_id: str, step_id: str, chunk: int = 0) -> Segment | None:
@@ -96,9 +92,9 @@ class PostgresLogs(PostgresCarrying):
     async def events(self, run_id: str, name: str | None = None) -> AsyncIterator[list[Event]]:
         """One SELECT a page, along the primary key."""
         if name is None:
-            found = self._pages(below.EVENT_PAGE, (run_id,), ("", -1), lambda row: row[1:3], PAGE_ROWS)
+            found = pages(self._select(below.EVENT_PAGE), (run_id,), ("", -1), lambda row: row[1:3])
         else:
-            found = self._pages(below.EVENTS_OF_NAME, (run_id, name), (-1,), lambda row: row[2:3], PAGE_ROWS)
+            found = pages(self._select(below.EVENTS_OF_NAME), (run_id, name), (-1,), lambda row: row[2:3])
         async for page in found:
             yield list(map(Event._make, page))
 
@@ -119,11 +115,8 @@ class PostgresLogs(PostgresCarrying):
 
     async def delete(self, run_id: str, children: Sequence[Child], fence: int) -> None:
         """A statement for each portion and kind."""
-        for kind, at_once in DELETED_AT_ONCE.items():
-            of_kind = [child for child in children if child.kind == kind]
-            for start in range(0, len(of_kind), at_once):
-                portion = below.deletion(run_id, of_kind[start : start + at_once], fence)
-                await self.pool.run(below.DELETE[kind], portion)
+        for kind, portion in portions(children):
+            await self.pool.run(below.DELETE[kind], below.deletion(run_id, portion, fence))
 
     async def bury(self, lease: Lease, at: str) -> Reply[RunHeader]:
         """One UPDATE."""
@@ -162,22 +155,13 @@ class PostgresLogs(PostgresCarrying):
         """What leases are judged by: None for the server's time."""
         return self.clock.now_ms() if self.clock is not None else None
 
-    async def _pages(
-        self,
-        query: str,
-        fixed: tuple[object, ...],
-        after: tuple[object, ...],
-        key: Callable[[tuple[Any, ...]], tuple[object, ...]],
-        rows: int,
-    ) -> AsyncIterator[list[tuple[Any, ...]]]:
-        """The rows of a query that takes `fixed`, the key of the last row before, and a limit."""
-        while True:
-            page = (await self.pool.run(query, (*fixed, *after, rows))).rows
-            if page:
-                yield page
-            if len(page) < rows:
-                return
-            after = key(page[-1])
+    def _select(self, query: str) -> Select:
+        """Asks a query for some values."""
+
+        async def select(values: tuple[object, ...]) -> list[Row]:
+            return (await self.pool.run(query, values)).rows
+
+        return select
 
 
 class _PostgresReader(SegmentReader):

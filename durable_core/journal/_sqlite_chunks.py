@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from durable_core.journal._sqlite_logs import PAGE_ROWS, SqliteLogs
+from durable_core.journal._sqlite_logs import SqliteLogs
 from durable_core.journal._sqlite_verbs import STEP_COLUMNS, columns, marks, wake_active
 from durable_core.journal.chunks import SHARED_MARK
+from durable_core.journal.paging import pages
 from durable_core.records import ACTIVE, MAP_KIND, STARTED, Chunk, Reply, StepRecord
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class SqliteChunks(SqliteLogs):
 
     async def chunks(self, run_id: str, step_id: str) -> AsyncIterator[list[Chunk]]:
         """One SELECT a page, along the primary key."""
-        async for page in self._pages(CHUNK_PAGE, (run_id, step_id), (-1,), lambda row: row[2:3], PAGE_ROWS):
+        async for page in pages(self._select(CHUNK_PAGE), (run_id, step_id), (-1,), lambda row: row[2:3]):
             yield list(map(Chunk._make, page))
 
     async def open_maps(self, *, limit: int = 100) -> list[StepRecord]:

@@ -197,7 +197,7 @@ def prepare(path: Path, limit_s: float = BUSY_LIMIT_S, *, create: bool = True) -
     """
     if not create and not path.exists():
         raise no_store(path)
-    _check_place(path)
+    check_place(path)
     with closing(until_free(lambda: connect(path), path, limit_s=limit_s)) as connection:
         # Before the log is switched on: a file of another program stays as it was.
         version = until_free(lambda: schema_version(connection, path), path, limit_s=limit_s)
@@ -215,7 +215,7 @@ def no_store(path: Path) -> StoreNotFound:
     )
 
 
-def _check_place(path: Path) -> None:
+def check_place(path: Path) -> None:
     folder = path.parent
     if not folder.is_dir():
         raise StoreMisconfigured(
@@ -224,7 +224,7 @@ def _check_place(path: Path) -> None:
         )
     if path.is_dir():
         raise StoreMisconfigured(f"{path} is a folder, not a SQLite file", remedy="Name a file in it")
-    kind = _file_system(folder)
+    kind = file_system(folder)
     if kind in _NETWORK_FILE_SYSTEMS:
         raise StoreMisconfigured(
             f"{path} is on a network file system ({kind}), where SQLite's write-ahead log loses data",
@@ -238,7 +238,7 @@ def _check_place(path: Path) -> None:
         )
 
 
-def _file_system(folder: Path) -> str:
+def file_system(folder: Path) -> str:
     """The type of the file system a folder is on; empty where the system doesn't tell."""
     mounts = Path("/proc/self/mountinfo")
     if not mounts.exists():

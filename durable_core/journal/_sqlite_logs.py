@@ -3,39 +3,36 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from durable_core.journal import _sqlite_below as below
 from durable_core.journal._sqlite_carrying import SqliteCarrying
 from durable_core.journal._sqlite_reader import SqliteReader
+from durable_core.journal.paging import PAGE_ROWS, PURGED_AT_ONCE, SEGMENT_ROWS, pages, portions
 from durable_core.records import Child, Event, Reply, RunHeader, Segment, StepRecord
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Coroutine, Sequence
     from pathlib import Path
 
     from durable_core.clock import Clock
     from durable_core.journal.base import Lease
     from durable_core.journal.chunks import SegmentReader
-
-PAGE_ROWS: Final = 2000
-SEGMENT_ROWS: Final = 16  # up to 350 KB each
-# Rows in one transaction: other writers get their turn in between, and so does the event loop.
-PURGED_AT_ONCE: Final = 200
-DELETED_AT_ONCE: Final = {"step": 200, "event": 200, "chunk": 200, "segment": SEGMENT_ROWS}
+    from durable_core.journal.paging import Select
 
 
 class SqliteLogs(SqliteCarrying):
     """What the journal does with all that lies under a header besides steps.
 
     Attributes:
-        path, clock, busy_limit_s: As given to `SqliteJournal`.
+        path, clock, busy_limit_s, read_only: As given to `SqliteJournal`.
     """
 
     path: Path
     clock: Clock
     busy_limit_s: float
+    read_only: bool
 
     # ---- Segments ----
 
@@ -45,18 +42,18 @@ class SqliteLogs(SqliteCarrying):
 
     async def segments(self, run_id: str, step_id: str, chunk: int = 0) -> AsyncIterator[list[Segment]]:
         """One SELECT a page, along the primary key."""
-        key = (run_id, step_id, chunk)
-        async for page in self._pages(below.SEGMENT_PAGE, key, (-1,), lambda row: row[3:4], SEGMENT_ROWS):
+        select, key = self._select(below.SEGMENT_PAGE), (run_id, step_id, chunk)
+        async for page in pages(select, key, (-1,), lambda row: row[3:4], SEGMENT_ROWS):
             yield list(map(Segment._make, page))
 
     async def last_segment(self, run_id: str, step_id: str, chunk: int = 0) -> Segment | None:
         """One SELECT, from the end of the primary key."""
-        found = await self.read(partial(_rows, query=below.LAST_SEGMENT, values=(run_id, step_id, chunk)))
+        found = await self._select(below.LAST_SEGMENT)((run_id, step_id, chunk))
         return Segment._make(found[0]) if found else None
 
     def open_reader(self) -> SegmentReader:
         """Over a connection of its own."""
-        return SqliteReader(self.path, self.busy_limit_s)
+        return SqliteReader(self.path, self.busy_limit_s, read_only=self.read_only)
 
     # ---- Events ----
 
@@ -72,9 +69,9 @@ class SqliteLogs(SqliteCarrying):
     async def events(self, run_id: str, name: str | None = None) -> AsyncIterator[list[Event]]:
         """One SELECT a page, along the primary key."""
         if name is None:
-            found = self._pages(below.EVENT_PAGE, (run_id,), ("", -1), lambda row: row[1:3], PAGE_ROWS)
+            found = pages(self._select(below.EVENT_PAGE), (run_id,), ("", -1), lambda row: row[1:3])
         else:
-            found = self._pages(below.EVENTS_OF_NAME, (run_id, name), (-1,), lambda row: row[2:3], PAGE_ROWS)
+            found = pages(self._select(below.EVENTS_OF_NAME), (run_id, name), (-1,), lambda row: row[2:3])
         async for page in found:
             yield list(map(Event._make, page))
 
@@ -94,11 +91,8 @@ class SqliteLogs(SqliteCarrying):
 
     async def delete(self, run_id: str, children: Sequence[Child], fence: int) -> None:
         """A transaction for each portion."""
-        for kind, at_once in DELETED_AT_ONCE.items():
-            of_kind = [child for child in children if child.kind == kind]
-            for start in range(0, len(of_kind), at_once):
-                args = (run_id, kind, of_kind[start : start + at_once], fence)
-                await self.write(below.delete, args, full=False, alone=False)
+        for kind, portion in portions(children):
+            await self.write(below.delete, (run_id, kind, portion, fence), full=False, alone=False)
 
     async def bury(self, lease: Lease, at: str) -> Reply[RunHeader]:
         """One UPDATE, synced."""
@@ -121,22 +115,9 @@ class SqliteLogs(SqliteCarrying):
             if (reply.row or 0) < PURGED_AT_ONCE:
                 return gone
 
-    async def _pages(
-        self,
-        query: str,
-        fixed: tuple[object, ...],
-        after: tuple[object, ...],
-        key: Callable[[tuple[Any, ...]], tuple[object, ...]],
-        rows: int,
-    ) -> AsyncIterator[list[tuple[Any, ...]]]:
-        """The rows of a query that takes `fixed`, the key of the last row before, and a limit."""
-        while True:
-            page = await self.read(partial(_rows, query=query, values=(*fixed, *after, rows)))
-            if page:
-                yield page
-            if len(page) < rows:
-                return
-            after = key(page[-1])
+    def _select(self, query: str) -> Select:
+        """Asks a query for some values."""
+        return lambda values: self.read(partial(_rows, query=query, values=values))
 
 
 def _rows(reader: sqlite3.Connection, *, query: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:

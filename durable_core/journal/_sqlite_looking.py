@@ -47,6 +47,8 @@ def check_readable(path: Path, limit_s: float, *, create: bool) -> None:
         StoreNotFound, StoreMisconfigured: It holds no store, and none may be made, or can be.
         SchemaTooNew, CorruptRecord, JournalUnavailable: As of `prepare`.
     """
+    if not path.is_file():
+        raise no_store(path)
     version = look(path, lambda connection: schema_version(connection, path), limit_s)
     if version == 0:
         raise not_writable(path) if create else no_store(path)
@@ -99,7 +101,7 @@ def _state_of(path: Path) -> _State:
 
 
 def _connect(path: Path, has_log: bool) -> sqlite3.Connection:
-    how = "mode=ro" if has_log else "immutable=1"
+    how = "mode=ro" if has_log else "mode=ro&immutable=1"
     connection = sqlite3.connect(f"{path.as_uri()}?{how}", uri=True, timeout=0, isolation_level=None)
     try:
         connection.execute("SELECT 1 FROM sqlite_master LIMIT 1")

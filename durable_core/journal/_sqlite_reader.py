@@ -24,9 +24,11 @@ class SqliteReader(SegmentReader):
     Args:
         path: The file, which must be there.
         busy_limit_s: How long a busy file is waited for.
+        read_only: Whether the file is only looked at.
     """
 
-    def __init__(self, path: Path, busy_limit_s: float) -> None:
+    def __init__(self, path: Path, busy_limit_s: float, *, read_only: bool = False) -> None:
+        self._read_only = read_only
         self._path, self._busy_limit_s = path, busy_limit_s
         self._file = identity_of(path)
         self._closed = False
@@ -64,7 +66,7 @@ class SqliteReader(SegmentReader):
             if self._file is None or identity_of(self._path) != self._file:
                 raise gone(self._path)  # SQLite would read what is no more there, or make an empty file
             if self._connection is None:
-                if may_only_be_read(self._path):
+                if self._read_only or may_only_be_read(self._path):
                     return look(
                         self._path,
                         lambda of: of.execute(SEGMENT_RANGE, values).fetchall(),

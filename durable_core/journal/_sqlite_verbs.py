@@ -20,6 +20,7 @@ from durable_core.records import (
     CORRUPT,
     ENDED,
     PENDING,
+    PRUNING,
     RUN_STATUSES,
     RUNNING,
     SUSPENDED,
@@ -103,7 +104,7 @@ def acquire(
     statement = (
         "UPDATE runs SET status = ?, owner = ?, owner_process = ?, fence = fence + 1, lease_until_ms = ?,"
         " due_at_ms = ?, crashes = ?, gone = ?, fingerprint = coalesce(?, fingerprint), updated_at = ?,"
-        " ended_at = NULL"
+        f" ended_at = CASE ? WHEN '{PRUNING}' THEN ended_at END"
         f" WHERE run_id = ? AND fence = ? AND status IN ({marks(statuses)}) AND {free}"
     )
     values = (
@@ -116,6 +117,7 @@ def acquire(
         claim.gone,
         claim.fingerprint,
         rfc3339(now_ms),
+        claim.status,
         seen.run_id,
         seen.fence,
         *statuses,
@@ -145,7 +147,8 @@ _LEAVE = (
     " lease_until_ms = CASE WHEN ? THEN lease_until_ms ELSE 0 END, due_at_ms = ?,"
     " output_hash = ?, output_data = ?, output_ref = ?, output_codec = ?, output_size = ?,"
     " error = CASE WHEN ? THEN error ELSE ? END, counts = ?, crashes = coalesce(?, crashes),"
-    " updated_at = ?, ended_at = ? WHERE run_id = ? AND owner = ? AND fence = ?"
+    f" updated_at = ?, ended_at = CASE ? WHEN '{PRUNING}' THEN ended_at ELSE ? END"
+    " WHERE run_id = ? AND owner = ? AND fence = ?"
 )
 
 
@@ -172,6 +175,7 @@ def leave(
         departure.counts,
         departure.crashes,
         now,
+        departure.status,
         now if departure.status in ENDED else None,
         lease.run_id,
         lease.owner,

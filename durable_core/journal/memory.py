@@ -24,6 +24,7 @@ from durable_core.records import (
     ACTIVE,
     CANCELLED,
     ENDED,
+    PRUNING,
     STARTED,
     TOMBSTONE,
     Reply,
@@ -95,7 +96,7 @@ class MemoryJournal(MemoryBelow):
                     gone=claim.gone,
                     fingerprint=claim.fingerprint or old.fingerprint,
                     updated_at=rfc3339(now),
-                    ended_at=None,
+                    ended_at=old.ended_at if claim.status == PRUNING else None,
                 )
             )
 
@@ -112,6 +113,7 @@ class MemoryJournal(MemoryBelow):
             ):
                 return Reply(False, old)
             now = rfc3339(self.clock.now_ms())
+            ended_at = old.ended_at if departure.status == PRUNING else None
             return self.put_header(
                 replace(
                     old,
@@ -129,7 +131,7 @@ class MemoryJournal(MemoryBelow):
                     crashes=old.crashes if departure.crashes is None else departure.crashes,
                     counts=departure.counts,
                     updated_at=now,
-                    ended_at=now if departure.status in ENDED else None,
+                    ended_at=now if departure.status in ENDED else ended_at,
                 )
             )
 

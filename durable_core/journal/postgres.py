@@ -15,10 +15,10 @@ from durable_core.journal import _postgres_headers as headers
 from durable_core.journal import _postgres_steps as steps
 from durable_core.journal._postgres_blocking import BlockingConnection
 from durable_core.journal._postgres_chunks import PostgresChunks
-from durable_core.journal._postgres_logs import PAGE_ROWS
 from durable_core.journal._postgres_rows import header_of, listed
 from durable_core.journal._postgres_schema import prepare
 from durable_core.journal.base import Claim, Departure, Holding, Lease, Renewer, RunFilter
+from durable_core.journal.paging import PAGE_ROWS, pages
 from durable_core.records import ACTIVE, Chunk, Reply, RunHeader, Seen, StepRecord
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class PostgresJournal(PostgresChunks):
 
     async def steps(self, run_id: str) -> AsyncIterator[list[StepRecord]]:
         """One SELECT a page, in the order of the primary key."""
-        async for page in self._pages(steps.STEP_PAGE, (run_id,), ("",), lambda row: row[1:2], PAGE_ROWS):
+        async for page in pages(self._select(steps.STEP_PAGE), (run_id,), ("",), lambda row: row[1:2]):
             yield list(map(StepRecord._make, page))
 
     async def replay(self, run_id: str, within: str = "") -> AsyncIterator[list[StepRecord]]:

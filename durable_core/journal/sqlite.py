@@ -29,10 +29,10 @@ from durable_core.journal._sqlite_file import (
     until_free,
 )
 from durable_core.journal._sqlite_listing import list_runs
-from durable_core.journal._sqlite_logs import PAGE_ROWS
 from durable_core.journal._sqlite_looking import check_readable, look, may_only_be_read, not_writable
 from durable_core.journal._sqlite_writer import Writer
 from durable_core.journal.base import Claim, Departure, Holding, Lease, Renewer, RunFilter
+from durable_core.journal.paging import PAGE_ROWS, pages
 from durable_core.records import ACTIVE, COMMITTED, STARTED, Reply, RunHeader, Seen, StepRecord
 
 if TYPE_CHECKING:
@@ -58,12 +58,21 @@ class SqliteJournal(SqliteChunks):
             looked at.
         clock: What leases are judged by.
         busy_limit_s: How long to wait for a file that another program has locked.
+        read_only: Whether the file is only looked at, whatever this user may.
     """
 
-    def __init__(self, path: Path, clock: Clock | None = None, *, busy_limit_s: float = BUSY_LIMIT_S) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock | None = None,
+        *,
+        busy_limit_s: float = BUSY_LIMIT_S,
+        read_only: bool = False,
+    ) -> None:
         self.path = path.resolve()  # one name for the file, its log and its blobs, whatever link led here
         self.clock = clock or SystemClock()
         self.busy_limit_s = busy_limit_s
+        self.read_only = read_only
         self._begin_anew()
         restart_in_children(self)
 
@@ -163,7 +172,7 @@ class SqliteJournal(SqliteChunks):
 
     async def steps(self, run_id: str) -> AsyncIterator[list[StepRecord]]:
         """One SELECT a page, in the order of the primary key."""
-        async for page in self._pages(verbs.STEP_PAGE, (run_id,), ("",), lambda row: row[1:2], PAGE_ROWS):
+        async for page in pages(self._select(verbs.STEP_PAGE), (run_id,), ("",), lambda row: row[1:2]):
             yield list(map(StepRecord._make, page))
 
     async def replay(self, run_id: str, within: str = "") -> AsyncIterator[list[StepRecord]]:
@@ -243,8 +252,10 @@ class SqliteJournal(SqliteChunks):
     def _open(self, *, create: bool = True) -> None:
         with self._lock:
             if not self._ready:
-                if may_only_be_read(self.path):  # asked again at each use: rights may be given meanwhile
-                    check_readable(self.path, self.busy_limit_s, create=create)
+                if self.read_only or may_only_be_read(
+                    self.path
+                ):  # asked again at each use: rights may be given meanwhile
+                    check_readable(self.path, self.busy_limit_s, create=create and not self.read_only)
                     return
                 prepare(self.path, self.busy_limit_s, create=create)
                 self._file = identity_of(self.path)

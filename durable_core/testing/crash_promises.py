@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
-from durable_core.engine.pruning import named_by, refs_of
-from durable_core.errors import DurableError, StepInDoubt
+from durable_core.engine.executor import DurableWorkflowExecutor
+from durable_core.engine.findings import DAMAGE
+from durable_core.errors import StepInDoubt
 from durable_core.outcomes import BLOB, OUTPUT, BlobPointer, outcomes_of
 from durable_core.records import COMMITTED, COMPLETED, FAILED, MAP_KIND, SKIPPED, STARTED, TOMBSTONE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from durable_core.records import Event, RunHeader, Segment, StepRecord
     from durable_core.store import Store
@@ -31,7 +31,8 @@ class Body(NamedTuple):
         step_id: Of the step, or `map[item]`.
         item: The position of the item.
         key: The idempotency key that it was given.
-        once: It must not start again: `at_most_once`, without a verifier.
+        once: It must not start again, whoever died: it is `at_most_once`, without a verifier.
+        guarded: It is `at_most_once`: it must not start again while whoever began it may be alive.
         recorded: It has a STARTED record of its own: it is neither pure nor an item.
     """
 
@@ -39,6 +40,7 @@ class Body(NamedTuple):
     item: int | None
     key: str
     once: bool
+    guarded: bool
     recorded: bool
 
     @property
@@ -53,33 +55,26 @@ class State:
 
     Attributes:
         items: The outcomes of maps' items, by map and position.
-        dangling: Blobs that a record or the header names, and that aren't there or aren't what they were.
+        segments: Whose the segments of maps' logs are, by map and place.
+        twice: Items that are in a log twice.
+        damage: What verifying the run found wrong.
+        root_hash: Over what the records say; the same for a run that was killed and one that wasn't.
         under: How many records lie under the header.
     """
 
     header: RunHeader | None = None
     records: dict[str, StepRecord] = field(default_factory=dict)
     items: dict[tuple[str, int], str] = field(default_factory=dict)
+    segments: dict[tuple[str, int], str] = field(default_factory=dict)
+    twice: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
-    dangling: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()
+    root_hash: str | None = None
     under: int = 0
 
     def settled(self) -> dict[str, StepRecord]:
         """The records of steps that have an output for good."""
         return {id_: one for id_, one in self.records.items() if one.status in (COMMITTED, SKIPPED)}
-
-    def root_hash(self) -> str:
-        """A hash of all that the run has come to: the same for a run that was killed and one that wasn't."""
-        header = self.header
-        steps = sorted(
-            (one.step_id, one.status, one.input_hash, one.output_hash, one.idempotency_key)
-            for one in self.records.values()
-            if one.kind != "item"
-        )
-        end = (header.status, header.input_hash, header.output_hash) if header is not None else None
-        taken = sorted((one.name, one.seq, one.event_id, one.taken_by is not None) for one in self.events)
-        told = json.dumps([end, steps, sorted(self.items.items()), taken])
-        return sha256(told.encode()).hexdigest()
 
 
 class Life(NamedTuple):
@@ -106,34 +101,45 @@ async def state_of(store: Store, run_id: str) -> State:
         return State()
     records = {one.step_id: one async for page in journal.steps(run_id) for one in page}
     base = header.base_fence
-    items: dict[tuple[str, int], str] = {}
-    for record in records.values():
-        if record.kind == MAP_KIND:
-            async for segments in journal.segments(run_id, record.step_id):
-                items.update(_items(record.step_id, (one for one in segments if one.fence > base)))
+    log = [
+        segment
+        for record in records.values()
+        if record.kind == MAP_KIND
+        async for page in journal.segments(run_id, record.step_id)
+        for segment in page
+        if segment.fence > base
+    ]
+    items = [item for segment in log for item in _items(segment)]
+    times = Counter(place for place, _ in items)
     events = [one async for page in journal.events(run_id) for one in page if one.fence > base]
-    named, under = refs_of(header), 0
+    under = 0
     async for children in journal.children(run_id):
         under += len(children)
-        named += named_by(run_id, children)
-    dangling = []
-    for ref in dict.fromkeys(named):
-        try:
-            await store.blobs.get(ref)
-        except DurableError as error:
-            dangling.append(f"{ref}: {error.code}")
+    verified = await DurableWorkflowExecutor(store).verify(run_id)
+    damage = [
+        f"{one.kind} {one.where or ''}: {one.message}" for one in verified.findings if one.severity == DAMAGE
+    ]
     owned = {step_id: one for step_id, one in records.items() if one.fence > base}
-    return State(header, owned, items, tuple(events), tuple(dangling), under)
+    return State(
+        header,
+        owned,
+        dict(items),
+        {(one.step_id, one.seq): one.attempt_id for one in log},
+        tuple(f"{name}[{item}]" for (name, item), count in times.items() if count > 1),
+        tuple(events),
+        tuple(damage),
+        verified.runs[0].root_hash,
+        under,
+    )
 
 
-def _items(step_id: str, segments: Iterable[Segment]) -> Iterator[tuple[tuple[str, int], str]]:
+def _items(segment: Segment) -> Iterator[tuple[tuple[str, int], str]]:
     """What items gave, as text that says the same wherever a blob may be."""
-    for segment in segments:
-        for one in outcomes_of(segment):
-            if one.kind == OUTPUT:
-                yield (step_id, one.item_index), one.payload.decode()
-            elif one.kind == BLOB:
-                yield (step_id, one.item_index), BlobPointer(*json.loads(one.payload)).output_hash
+    for one in outcomes_of(segment):
+        if one.kind == OUTPUT:
+            yield (segment.step_id, one.item_index), one.payload.decode()
+        elif one.kind == BLOB:
+            yield (segment.step_id, one.item_index), BlobPointer(*json.loads(one.payload)).output_hash
 
 
 def broken(
@@ -150,11 +156,12 @@ def broken(
         late: Whether bodies of a process that was overtaken are among the second's. It may still run items
             and pure steps, whose records it then can't write.
     """
-    found = [f"the store names a blob that isn't there, {ref}" for ref in first.state.dangling]
-    found += [f"in the end the store names a blob that isn't there, {ref}" for ref in second.state.dangling]
+    found = [f"the store is damaged, {what}" for what in first.state.damage]
+    found += [f"the store is damaged in the end, {what}" for what in second.state.damage]
     found += _bodies(unharmed, first, second, takeovers, late)
     found += _changed(first.state, second.state)
     found += _crashes(second.state, deaths)
+    found += [f"{item} is in its map's log twice" for item in second.state.twice]
     if not _is_in_doubt(first, second):
         found += _ends(unharmed, second)
     return found
@@ -177,7 +184,7 @@ def _bodies(unharmed: Life, first: Life, second: Life, begun_anew: int, late: bo
     usual = Counter(body.step_id for body in unharmed.bodies)
     both = [*first.bodies, *second.bodies]
     started = Counter(body.step_id for body in both)
-    once = {body.step_id for body in both if body.once}
+    once = {body.step_id for body in both if body.once or (late and body.guarded)}
     for name, times in started.items():
         most = usual[name] + (0 if name in once else begun_anew)
         if times > most:
@@ -196,6 +203,9 @@ def _changed(first: State, second: State) -> Iterator[str]:
     for step_id, record in first.settled().items():
         if second.records.get(step_id) != record:
             yield f"the committed record of {step_id} was changed or lost"
+    for place, whose in first.segments.items():
+        if second.segments.get(place) != whose:
+            yield f"segment {place[1]} of {place[0]} was changed or lost"
     for place, payload in first.items.items():
         if place not in second.items:
             yield f"the committed outcome of {place[0]}[{place[1]}] was lost"
@@ -222,7 +232,10 @@ def _ends(unharmed: Life, second: Life) -> Iterator[str]:
         return
     if second.outcome != unharmed.outcome:
         yield f"it came to {second.outcome}; without the crash it is {unharmed.outcome}"
-    if second.state.root_hash() != unharmed.state.root_hash():
+    left, usual = second.state.header, unharmed.state.header
+    if left is not None and usual is not None and left.status != usual.status:
+        yield f"the run was left {left.status}; without the crash it is {usual.status}"
+    if second.state.root_hash != unharmed.state.root_hash:
         differs = _difference(unharmed.state, second.state)
         yield f"its records differ from those of a run without the crash: {differs}"
     header = second.state.header

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_core.errors import DurableError
+from durable_core.errors import DurableError, Fenced
 from durable_core.stores import open_store
 from durable_core.testing.crash_promises import Life, broken, state_of
 from durable_core.testing.fake_clock import FakeClock
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SIMULATED_MODES: Final = (Mode.BEFORE, Mode.AFTER, Mode.LOST, Mode.STOPPED, Mode.OVERTAKEN)
 _LEASE_OVER_S: Final = 31
+_LIMIT_S: Final = 60.0  # of a trial that hangs
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class Trials:
             return life, process.writes
 
     async def _lives(self, number: int, mode: Mode, other: int) -> tuple[Life, list[str]]:
-        async with _place(self._opens(), self.act) as place:
+        async with asyncio.timeout(_LIMIT_S), _place(self._opens(), self.act) as place:
             first = place.process(mode, number)
             doing = first.start(self.act.does)
             if mode is Mode.OVERTAKEN:
@@ -104,7 +105,10 @@ class Trials:
             after = await place.lived(second, second.start(self.act.does))
             deaths = 1 if mode in (Mode.BEFORE, Mode.AFTER) else 0
             anew = 0 if mode is Mode.LOST else 1
-            return after, broken(self.unharmed, ended, after, deaths=deaths, takeovers=anew)
+            found = broken(self.unharmed, ended, after, deaths=deaths, takeovers=anew)
+            if mode is Mode.LOST and not self.writes[number - 1].blocks and ended.error is not None:
+                found.append(f"a lost reply ended the process by {ended.error!r}")
+            return after, found
 
     async def _overtaken(
         self, place: _Place, first: SimulatedProcess, doing: asyncio.Task[Any], other: int
@@ -133,6 +137,8 @@ class Trials:
         found = broken(
             self.unharmed, paused, last._replace(bodies=all_bodies), deaths=counted, takeovers=1, late=True
         )
+        if meanwhile is None and isinstance(after.error, Fenced):  # its lease isn't over
+            found.append(f"the rightful owner was fenced: {after.error}")
         for told_early in (zombie, *(() if meanwhile is not None else (after,))):
             if told_early.outcome not in (None, self.unharmed.outcome):
                 found.append(f"a process was told {told_early.outcome}; it is {self.unharmed.outcome}")
@@ -195,13 +201,21 @@ async def _place(opens: Callable[[Clock], Store], act: Act) -> AsyncIterator[_Pl
             await place.close()
 
 
-def in_memory() -> Callable[[Clock], Store]:
-    """An empty memory store, for all processes of a trial."""
+def in_memory(*, checks_header: bool = True) -> Callable[[Clock], Store]:
+    """An empty memory store, for all processes of a trial.
+
+    Args:
+        checks_header: Whether it looks at the run's header with each step that is begun, as SQL stores do.
+    """
     made: list[Store] = []
 
     def opens(clock: Clock) -> Store:
         if not made:
-            made.append(open_store("memory://", clock))
+            store = open_store("memory://", clock)
+            assert store.checkpoints is not None
+            vars(store.journal)["checks_header"] = checks_header
+            store.checkpoints.inline_max_bytes = store.inline_max_bytes  # or no test's state would be spilled
+            made.append(store)
         return made[0]
 
     return opens

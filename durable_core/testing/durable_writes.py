@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from typing_extensions import override
 
-from durable_core.blobs.base import RUNS, BlobStore
+from durable_core.blobs.base import RUNS, SESSIONS, BlobStore
 from durable_core.checkpoints.base import CheckpointStore
 from durable_core.journal.base import Renewer
 from durable_core.journal.chunks import ChunkLease
@@ -54,6 +54,11 @@ class Write(NamedTuple):
     what: str = ""
     size_bytes: int = 0
 
+    @property
+    def blocks(self) -> bool:
+        """Whether it is made by plain code: a checkpoint's, which nobody repeats."""
+        return self.verb.endswith(("checkpoint", "checkpoints")) or self.what == SESSIONS
+
     def __str__(self) -> str:
         return f"{self.verb} {self.what}".rstrip()
 
@@ -87,7 +92,11 @@ class Watch:
         """A write was made."""
 
     def asked(self) -> None:
-        """The store is asked anything at all, reads and renewals too."""
+        """The store is asked anything at all, reads too."""
+
+    def renews(self) -> None:
+        """A lease is about to be renewed, from another thread."""
+        self.asked()
 
     async def made(self, write: Write, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Makes a write, with whatever is about it."""
@@ -140,7 +149,7 @@ class _WatchedRenewer(Renewer):
 
     @override
     def renew(self, lease: Lease, lease_ms: int) -> Reply[RunHeader]:
-        self._watch.asked()
+        self._watch.renews()
         return self._inner.renew(lease, lease_ms)
 
     @override
@@ -162,12 +171,14 @@ class WatchedBlobs(BlobStore):
 
     @override
     async def put(self, ref: str, data: bytes) -> None:
-        write = self._watch.told("put blob", size_bytes=len(data))
+        of = SESSIONS if ref.startswith(SESSIONS) else ""
+        write = self._watch.told("put blob", of, size_bytes=len(data))
         await self._watch.made(write, lambda: _none(self.inner.put(ref, data)))
 
     @override
     async def delete(self, ref: str) -> None:
-        await self._watch.made(self._watch.told("delete blob"), lambda: _none(self.inner.delete(ref)))
+        write = self._watch.told("delete blob", SESSIONS if ref.startswith(SESSIONS) else "")
+        await self._watch.made(write, lambda: _none(self.inner.delete(ref)))
 
     @override
     async def get(self, ref: str) -> bytes:

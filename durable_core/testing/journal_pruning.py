@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, ClassVar
 
-from durable_core.records import STARTED, Child, Event, Seen, Segment, StepRecord
+from durable_core.journal.base import Departure
+from durable_core.records import COMPLETED, PRUNING, STARTED, Child, Event, Seen, Segment, StepRecord
 from durable_core.testing.samples import (
     AT,
     MANY,
@@ -34,6 +35,27 @@ class PruningContract:
     """
 
     many: ClassVar[int] = MANY
+
+    # ---- acquire and leave ----
+
+    def test_a_pruning_that_is_cut_short_leaves_the_run_with_the_end_that_it_had(
+        self, runner: asyncio.Runner, journal: Journal
+    ) -> None:
+        """Also when it is taken up again."""
+
+        async def pruned_twice() -> None:
+            me = await driven(journal)
+            assert (await journal.leave(me, Departure(status=COMPLETED))).ok
+            ended_at = (await seen_now(journal)).ended_at
+            assert ended_at is not None
+            for pruner in ("p1", "p2"):
+                them = await pruning(journal, pruner)
+                assert (await seen_now(journal)).ended_at == ended_at
+                assert (await journal.leave(them, Departure(status=PRUNING))).ok
+                now = await seen_now(journal)
+                assert (now.status, now.ended_at) == (PRUNING, ended_at)
+
+        runner.run(pruned_twice())
 
     # ---- children ----
 

@@ -65,11 +65,10 @@ class TombstoneContract:
         async def buried() -> None:
             assert (await journal.create(FULL)).ok
             me = await pruning(journal)
-            ended_at = (await seen_now(journal)).ended_at
             reply = await journal.bury(me, BURIED_AT)
             tombstone = RunHeader(
                 run_id=RUN, workflow="report", status=TOMBSTONE, fence=7, base_fence=7, created_at=AT,
-                updated_at=BURIED_AT, ended_at=ended_at,
+                updated_at=BURIED_AT, ended_at=FULL.ended_at,
             )  # fmt: skip
             assert (reply.ok, reply.row) == (True, tombstone)
             assert await seen_now(journal) == tombstone

@@ -101,6 +101,12 @@ class SimulatedProcess(Watch):
             raise JournalUnavailable("the process is dead", waited_s=3600)
 
     @override
+    def renews(self) -> None:
+        self.asked()
+        if self.paused.is_set() and not self.go_on.is_set():
+            raise JournalUnavailable("the process stands still")
+
+    @override
     def before(self, write: Write) -> None:
         if write.number != self.number:
             return
@@ -111,7 +117,9 @@ class SimulatedProcess(Watch):
 
     @override
     async def meanwhile(self, write: Write) -> None:
-        if write.number == self.number and self.mode is Mode.OVERTAKEN:
+        # Who asks from another thread's loop, as a checkpointer does, can't stand still in this one.
+        here = self.task is not None and self.task.get_loop() is asyncio.get_running_loop()
+        if write.number == self.number and self.mode is Mode.OVERTAKEN and here:
             self.paused.set()
             await self.go_on.wait()
 
@@ -161,7 +169,8 @@ def noting_bodies(note: Callable[[Body], None]) -> Iterator[None]:
         info, options = current_step(), step.options
         once = options.is_guarded and options.verify is None
         recorded = not options.pure and info.item_index is None
-        note(Body(info.step_id, info.item_index, info.idempotency_key, once, recorded))
+        key = info.idempotency_key
+        note(Body(info.step_id, info.item_index, key, once, options.is_guarded, recorded))
         return await run(step, args, kwargs, drive)
 
     with patch.object(bodies, "run", noted):

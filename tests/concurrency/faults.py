@@ -262,7 +262,7 @@ FAULTS = (
     ),
     Fault(
         "segment-over-anything",
-        "journal/_memory_below.py",
+        "journal/_memory_chunks.py",
         "            if old is not None:\n                return Reply(False, old)\n"
         "            self.logs[key] = segment",
         "            self.logs[key] = segment",

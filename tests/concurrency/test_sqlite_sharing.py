@@ -15,7 +15,7 @@ import pytest
 
 from durable_core import Context, DurableWorkflowExecutor, step, workflow
 from durable_core.errors import JournalUnavailable, StoreMisconfigured
-from durable_core.journal import _sqlite_file, sqlite
+from durable_core.journal import _sqlite_file, paging
 from durable_core.journal.sqlite import SqliteJournal
 from durable_core.records import COMPLETED
 from durable_core.stores import Store, open_store
@@ -379,7 +379,7 @@ def test_a_log_that_cannot_be_switched_on_is_noticed(tmp_path: Path) -> None:
 async def test_a_listing_that_is_not_read_to_its_end_holds_nothing_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "PAGE_ROWS", 5)
+    monkeypatch.setattr(paging, "PAGE_ROWS", 5)
     db = tmp_path / "runs.db"
     async with DurableWorkflowExecutor(db_path=db) as executor:
         await executor.run(counting, run_id="r1", steps=20, acks=None)

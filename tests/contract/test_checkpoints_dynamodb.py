@@ -15,7 +15,7 @@ from durable_core.checkpoints.base import JSON_GZIP
 from durable_core.checkpoints.dynamodb import DynamoCheckpoints
 from durable_core.codec import encode
 from durable_core.envelope import seal
-from durable_core.errors import JournalUnavailable, MissingBlob, StoreMisconfigured
+from durable_core.errors import CorruptRecord, JournalUnavailable, MissingBlob, StoreMisconfigured
 from durable_core.journal.memory import MemoryJournal
 from durable_core.store import Store
 from durable_core.testing.checkpoint_contract import SESSION, appended, record, seqs
@@ -75,6 +75,29 @@ def test_a_place_that_another_process_has_pruned_is_not_given_again(table: Table
     assert busy.remove(busy.prunable(SESSION, 2)) == 6
     assert appended(slow, "9") == [9]
     assert seqs(slow) == [7, 8, 9]
+
+
+@pytest.mark.parametrize("damage", [{"S": "x"}, {"N": "7"}, None], ids=str)
+def test_a_damaged_seq_counts_for_nothing(table: Table, damage: dict[str, str] | None) -> None:
+    """The place is in the key. Else the next save would be taken for the first."""
+    appended(table.process(), "1", "2")
+    key = {"pk": {"S": f"SESSION#{SESSION}"}, "sk": {"S": "CKPT#000000000002"}}
+    found = table.transport.call_now("dynamodb", "get_item", {"TableName": table.name, "Key": key})["Item"]
+    item = {name: value for name, value in (found | {"seq": damage}).items() if value is not None}
+    table.transport.call_now("dynamodb", "put_item", {"TableName": table.name, "Item": item})
+    fresh = table.process()
+    assert seqs(fresh) == [1, 2]
+    assert fresh.stats(SESSION).latest_seq == 2
+    assert appended(fresh, "3") == [3]
+    assert fresh.remove(fresh.prunable(SESSION, 1)) == 2
+    assert seqs(table.process()) == [3]
+
+
+def test_an_item_that_is_no_checkpoint_is_not_taken_for_one(table: Table) -> None:
+    item = {"pk": {"S": f"SESSION#{SESSION}"}, "sk": {"S": "CKPT#0000000000x1"}}
+    table.transport.call_now("dynamodb", "put_item", {"TableName": table.name, "Item": item})
+    with pytest.raises(CorruptRecord, match="CKPT#0000000000x1"):
+        appended(table.process(), "1")
 
 
 def test_a_put_whose_reply_was_lost_is_known_by_its_id(table: Table) -> None:

@@ -23,6 +23,7 @@ def noise(number: int) -> bytes:
 
 @step
 async def small(number: int) -> int:
+    await asyncio.sleep(0)  # so that it can be stopped
     return number + 1
 
 
@@ -181,7 +182,12 @@ async def save_checkpoints(executor: DurableWorkflowExecutor) -> object:
         kept = checkpointer.list("s1")
         return [[one.step_id, checkpointer.load_by_step("s1", one.step_id) is not None] for one in kept]
 
-    return await asyncio.to_thread(save)
+    saving = asyncio.ensure_future(asyncio.to_thread(save))
+    try:
+        return await asyncio.shield(saving)
+    except asyncio.CancelledError:
+        await saving  # a thread goes on
+        raise
 
 
 async def prune_checkpoints(executor: DurableWorkflowExecutor) -> object:

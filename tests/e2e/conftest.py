@@ -10,15 +10,18 @@ import pytest
 from durable_core.aws.transport import Transport
 from tests.aws_place import AwsPlace
 from tests.cloud import ENVIRONMENT, Cloud, Lent, aws_threads, open_clients, patient
-from tests.stores import KINDS, Place, Processes
+from tests.stores import WITH_DYNAMODB, WITH_DYNAMODB_IF_FULL, Place, Processes
 from tests.waiting import until
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Over all stores, or over those that a module names itself."""
+    """Over all stores; at CI scale over DynamoDB only what asks for it. Or as a module says."""
     marked = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
     if "place" in metafunc.fixturenames and "place" not in marked:
-        metafunc.parametrize("place", getattr(metafunc.module, "STORES", KINDS), indirect=True)
+        stores = getattr(metafunc.module, "STORES", WITH_DYNAMODB_IF_FULL)
+        if metafunc.definition.get_closest_marker("over_dynamodb"):
+            stores = WITH_DYNAMODB
+        metafunc.parametrize("place", stores, indirect=True)
 
 
 @pytest.fixture

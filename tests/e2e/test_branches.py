@@ -12,6 +12,7 @@ import pytest
 
 from durable_core import Context, DurableWorkflowExecutor, Retry, current_step, step, workflow
 from durable_core.errors import AmbiguousStep, BranchFailed, InvalidId, RunFailed, StepFailed, UsageError
+from durable_core.identity import MAX_ID_CHARS, MAX_STEP_ID_CHARS
 from tests.stores import Place, Processes, crash, statuses, verb_of
 
 
@@ -111,6 +112,7 @@ async def test_branches_that_crash_and_resume_in_another_order_are_never_mistake
     assert sorted(order.keys) == sorted(IDS)
 
 
+@pytest.mark.over_dynamodb
 async def test_a_step_that_committed_in_a_branch_before_a_crash_never_runs_again(
     place: Place, processes: Processes
 ) -> None:
@@ -559,6 +561,41 @@ async def test_what_has_no_name_that_a_branch_can_have_is_refused_before_it_runs
         await executor.run(wf, run_id="r1")
     assert type(caught.value.__cause__) is kind
     assert await executor.steps("r1") == []
+
+
+def _deep(names: list[str], leaf: str) -> Any:
+    """A branch in a branch in a branch, and a step in the innermost."""
+
+    async def fn(ctx: Context) -> Any:
+        inner = names[1:]
+        if not inner:
+            return await ctx.step(fetch.with_options(name=leaf), "a", 1)
+        return await ctx.branch(_deep(inner, leaf))
+
+    fn.__name__ = names[0]
+    return fn
+
+
+@pytest.mark.over_dynamodb
+async def test_the_longest_step_id_is_the_same_in_every_store_and_one_more_character_is_refused(
+    place: Place,
+) -> None:
+    names = ["n" * MAX_ID_CHARS] * 7
+    room = MAX_STEP_ID_CHARS - 7 * (MAX_ID_CHARS + 1)
+
+    @workflow
+    async def wf(ctx: Context, more: int) -> Any:
+        return await ctx.branch(_deep(names, "s" * (room + more)))
+
+    executor = place.executor()
+    await executor.run(wf, run_id="r1", more=0)
+    (view,) = await executor.steps("r1")
+    assert len(view.step_id) == MAX_STEP_ID_CHARS
+    assert (await place.executor().run(wf, run_id="r1", more=0)).status == "COMPLETED"
+    with pytest.raises(RunFailed) as caught:
+        await executor.run(wf, run_id="r2", more=1)
+    assert isinstance(caught.value.__cause__, InvalidId)
+    assert await executor.steps("r2") == []
 
 
 @pytest.mark.parametrize("given", [1, None, "lane", fetch])

@@ -46,7 +46,7 @@ from durable_core.testing.samples import (
 )
 from tests.aws_place import AwsPlace
 from tests.cloud import Lent
-from tests.cloud_faults import DENIED, FAULTS, REPLY_LOST, RETRYABLE, THROTTLED, FaultyTransport
+from tests.cloud_faults import DENIED, FAULTS, REPLY_LOST, RETRYABLE, THROTTLED, UNREACHABLE, FaultyTransport
 from tests.stores import TurnedClock
 
 ran: Counter[str] = Counter()
@@ -141,6 +141,27 @@ async def test_a_step_whose_blob_is_refused_is_not_committed(aws: AwsPlace, faul
     assert [item for item in aws.items() if item.get("status") == {"S": "COMMITTED"}] == []
     clock.turn(120)
     assert await drive(aws, clock, aws.plain) == RESULT
+
+
+async def test_a_commit_that_never_comes_after_its_blob_is_told_and_leaks_nothing_for_good(
+    aws: AwsPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = TurnedClock()
+    ran.clear()
+    aws.faulty.plan("put_item", UNREACHABLE, times=50, when=lambda request: "COMMITTED" in str(request))
+    with pytest.raises(JournalUnavailable):
+        await drive(aws, clock, aws.faulty)
+    assert len(aws.objects()) == 1
+    assert [item for item in aws.items() if item.get("status") == {"S": "COMMITTED"}] == []
+    clock.turn(120)
+    assert await drive(aws, clock, aws.plain) == RESULT
+    assert ran == {"large": 2, "small": 1, "pay": 1}
+    assert len(aws.objects()) == 2
+    monkeypatch.setattr("durable_core.engine.pruning.ORPHAN_AGE_S", -1)
+    async with DurableWorkflowExecutor(store=aws.store(clock, over=aws.plain), clock=clock) as executor:
+        assert (await executor.sweep()).orphans == 1
+    assert len(aws.objects()) == 1
+    aws.assert_every_pointer_leads_somewhere()
 
 
 @pytest.mark.parametrize("what", ["gone", "altered"])

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import random
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,9 +18,11 @@ from durable_core.errors import RunFailed
 from durable_core.journal._items import step_item
 from durable_core.journal.base import RunFilter
 from durable_core.journal.memory import MemoryJournal
+from durable_core.records import STARTED
 from durable_core.store import Store
 from durable_core.testing.samples import RUN, attempt, committed, driven, gathered, header
 from tests.aws_place import AwsPlace, EmptyPages
+from tests.cloud import ENVIRONMENT
 from tests.unit.test_dynamodb_requests import bare_words
 from tests.waiting import full
 
@@ -143,6 +149,66 @@ async def test_a_resume_reads_every_page_and_runs_nothing_again(
     assert ran == []
     assert len(views) == steps + 1
     assert bool(pages.empty) is empty_pages
+
+
+@pytest.mark.parametrize(("steps", "size_bytes"), [(24, 100_000)] + [(3_000, 1_000)] * full())
+async def test_a_last_step_that_was_only_begun_is_seen_behind_all_pages(
+    aws: AwsPlace, monkeypatch: pytest.MonkeyPatch, steps: int, size_bytes: int
+) -> None:
+    """It runs again and no other does, and the command line counts all of them."""
+    global broken
+    memory = Store("memory://", MemoryJournal(), MemoryBlobs(), INLINE)
+    broken = True
+    async with DurableWorkflowExecutor(store=memory) as first:
+        with pytest.raises(RunFailed):
+            await first.run(many, run_id="r1", steps=steps, size_bytes=size_bytes)
+        views = await first.steps("r1")
+    broken = False
+    await aws.copy(memory.journal, "r1")
+    last = max((view.record for view in views), key=lambda record: record.step_id)
+    begun = last._replace(
+        status=STARTED, committed_at=None, output_hash=None, output_data=None, codec=None, output_size=None
+    )
+    aws.write([step_item(begun)])
+    ran.clear()
+    pages = EmptyPages(aws.faulty)
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    url = aws.cloud.url(aws.table, aws.bucket, prefix=aws.prefix)
+    show = [sys.executable, "-m", "durable_core.cli", "show", "r1", "--json", "--store", url]
+    done = await asyncio.to_thread(subprocess.run, show, capture_output=True, text=True, check=True)
+    shown = json.loads(done.stdout)["steps"]
+    assert len(shown) == steps
+    assert [one["step_id"] for one in shown if one["status"] != "COMMITTED"] == [last.step_id]
+    async with DurableWorkflowExecutor(store=aws.store(inline_max_bytes=INLINE, over=pages)) as second:
+        result = await second.resume("r1", many)
+        assert len(await second.steps("r1")) == steps + 1
+    assert result.output == steps * size_bytes
+    assert len(ran) == 1
+    assert pages.empty
+
+
+async def test_a_listing_in_parts_has_no_gap_and_no_repeat_while_large_runs_are_added(aws: AwsPlace) -> None:
+    """A page of DynamoDB ends at 1 MB: in the middle of a part, and between those that look alike."""
+    journal = aws.journal(page_items=7)
+    data = random.Random(1).randbytes(230 * 1024)
+
+    async def create(number: int) -> None:
+        at = f"2026-01-02T03:04:{number // 3:02}.000Z"
+        await journal.create(header(f"r{number:02}", created_at=at, input_data=data))
+
+    for number in range(30):
+        await create(number)
+    found: list[str] = []
+    before: tuple[str, str] | None = None
+    for added in range(30, 60):
+        part = await journal.runs(RunFilter(limit=4, before=before))
+        if not part:
+            break
+        found += [one.run_id for one in part]
+        before = (part[-1].created_at, part[-1].run_id)
+        await create(added)  # newer than all that were listed
+    assert found == [f"r{number:02}" for number in reversed(range(30))]
 
 
 @pytest.mark.parametrize(("steps", "size_bytes"), [(100, 200), (24, 100_000)])

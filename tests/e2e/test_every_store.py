@@ -13,11 +13,14 @@ import pytest
 from durable_core import Context, StepFailed, step, workflow
 from tests.aws_place import AwsPlace
 from tests.stores import WITH_DYNAMODB, Place
+from tests.waiting import full
 
 STORES = WITH_DYNAMODB
 
 KB = 1024
 SIZES = [0, 1, KB, 6 * KB, 8 * KB - 1, 8 * KB, 8 * KB + 1, 399 * KB, 401 * KB, 5 * KB * KB]
+if full():
+    SIZES += [400 * KB - 1, 400 * KB, 400 * KB + 1, KB * KB, 6 * KB * KB]
 # An id is random, and a header says who wrote it.
 RANDOM = ("attempt_id", "output_ref", "started_at", "committed_at", "attempts", "error")
 OF_HEADER = ("created_by", "owner_process", "due_at_ms", "created_at", "updated_at", "ended_at")
@@ -90,11 +93,12 @@ async def test_one_run_leaves_the_same_records_in_every_store(
         assert other == found[0]
 
 
+@pytest.mark.parametrize("shrinks", [False, True] if full() else [False], ids=str)
 @pytest.mark.parametrize("size", SIZES)
 async def test_an_output_of_any_size_comes_back_in_its_own_and_in_a_later_life(
-    place: Place, size: int
+    place: Place, size: int, shrinks: bool
 ) -> None:
-    value = os.urandom(size)
+    value = bytes(size) if shrinks else os.urandom(size)
 
     @workflow(name="sized")
     async def wf(ctx: Context) -> bytes:

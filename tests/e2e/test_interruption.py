@@ -222,6 +222,7 @@ async def test_an_applications_own_handler_of_sigterm_stays_in_charge(place: Pla
     assert received == [signal.SIGTERM]
 
 
+@pytest.mark.over_dynamodb
 async def test_a_def_body_in_flight_is_awaited_and_its_commit_kept(place: Place) -> None:
     inside, go = threading.Event(), threading.Event()
     ran: list[int] = []

@@ -19,6 +19,8 @@ from durable_core.journal.memory import MemoryJournal
 from durable_core.journal.sqlite import SqliteJournal
 from durable_core.store import Store
 from durable_core.testing.forwarding_journal import ForwardingJournal
+from tests.stores import WITH_DYNAMODB, Place
+from tests.waiting import full
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,15 +70,20 @@ def _nothing_ran_yet() -> None:
     actions.clear()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Unreliable:
-    return Unreliable(MemoryJournal() if request.param == "memory" else SqliteJournal(tmp_path / "runs.db"))
+@pytest.fixture(params=WITH_DYNAMODB if full() else ("memory", "sqlite"))
+async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Unreliable]:
+    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
+    opens = request.getfixturevalue("aws").store if request.param == "dynamodb" else None
+    place = Place(request.param, tmp_path, url=url, opens=opens)
+    yield Unreliable(place.store().journal)
+    await place.close()
 
 
 @pytest.fixture
 async def executor(journal: Unreliable) -> AsyncIterator[DurableWorkflowExecutor]:
     """With a short lease: what an owner that isn't driving holds is soon free."""
-    async with DurableWorkflowExecutor(Store("test://", journal, MemoryBlobs()), lease_s=0.3) as opened:
+    lease_s = 0.3 if isinstance(journal.inner, MemoryJournal | SqliteJournal) else 2
+    async with DurableWorkflowExecutor(Store("test://", journal, MemoryBlobs()), lease_s=lease_s) as opened:
         yield opened
 
 

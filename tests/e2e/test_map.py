@@ -123,6 +123,7 @@ async def test_bound_arguments_go_before_the_item(place: Place) -> None:
     assert await outputs(place.executor(), wf=bound) == [1017, 1027]
 
 
+@pytest.mark.over_dynamodb
 async def test_an_annotation_restores_each_output(place: Place) -> None:
     @step
     async def page(number: int) -> Page:
@@ -176,6 +177,7 @@ async def test_a_keyed_item_is_known_by_its_key(place: Place) -> None:
     assert all(info.step_id.startswith("tenfold[k-") for info in world.told)
 
 
+@pytest.mark.over_dynamodb
 async def test_an_item_that_runs_again_has_the_same_idempotency_key(place: Place) -> None:
     executor = place.executor()
     world.gives[3] = raises(ValueError("no"))

@@ -132,6 +132,7 @@ async def test_a_map_that_was_left_in_peace_has_no_suspects(place: Place) -> Non
     assert journal.calls.count("begin") == 1
 
 
+@pytest.mark.over_dynamodb
 @pytest.mark.parametrize("concurrency", [1, 4, 32])
 @pytest.mark.parametrize("poison", [0, 5, 39])
 async def test_only_the_poison_item_is_quarantined(

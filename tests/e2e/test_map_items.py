@@ -65,6 +65,7 @@ async def over_manifest(ctx: Context, path: str) -> Any:
     return list((await ctx.map(pages, Jsonl(path, type=Doc), key=lambda doc: doc.id)).outputs)
 
 
+@pytest.mark.over_dynamodb
 async def test_items_are_read_from_a_manifest(place: Place, tmp_path: Path) -> None:
     path = manifest(tmp_path / "m.jsonl", 1, "", 2, "   ", 3)
     world.items = lambda: Jsonl(path)

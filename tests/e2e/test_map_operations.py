@@ -36,6 +36,7 @@ async def batch_as_it_is(ctx: Context) -> Any:
     return await ctx.map(tenfold, world.items(), **world.options)
 
 
+@pytest.mark.over_dynamodb
 @pytest.mark.parametrize("given", [{"output": [1, 2]}, {"output": None}, {}], ids=str)
 async def test_a_failed_map_can_be_skipped_by_hand_with_what_stands_for_its_result(
     given: dict[str, Any], place: Place

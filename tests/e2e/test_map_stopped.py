@@ -50,6 +50,7 @@ async def test_def_items_in_flight_are_gone_on_with_after_an_interruption(
     assert (await executor.resume("r1", wf)).output == [0, 10, 20, 30]
 
 
+@pytest.mark.over_dynamodb
 @pytest.mark.parametrize("kind", ["async", "def"])
 async def test_an_item_that_catches_everything_takes_no_path_on_a_step_in_doubt(
     kind: str, place: Place, processes: Processes

@@ -16,9 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from durable_core import Context, DurableWorkflowExecutor, step, workflow
 from durable_core.errors import InputNotSerializable, RunFailed, StepFailed
 from tests.odd_values import ODD_VALUES, identical, values
-from tests.stores import WITH_DYNAMODB_IF_FULL, Place, Processes, crash, statuses, verb_of
-
-STORES = WITH_DYNAMODB_IF_FULL
+from tests.stores import Place, Processes, crash, statuses, verb_of
 
 NAMES = sorted(ODD_VALUES)
 
@@ -72,6 +70,7 @@ async def test_every_odd_argument_is_recognised_when_it_is_passed_again(
     assert result.counts == {"COMMITTED": len(NAMES) + 1}
 
 
+@pytest.mark.over_dynamodb
 async def test_odd_inputs_and_outputs_of_a_run_come_back_the_same(place: Place) -> None:
     @workflow(name="odd_run")
     async def wf(ctx: Context, given: Any) -> Any:

@@ -83,6 +83,7 @@ def stepped_back(clock: TurnedClock) -> None:
     clock.now -= MINUTES_MS
 
 
+@pytest.mark.over_dynamodb
 async def test_branches_side_by_side_are_listed_as_their_steps_were_begun(
     world: World, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:

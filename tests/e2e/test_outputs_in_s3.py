@@ -21,7 +21,7 @@ from durable_core.errors import (
 from durable_core.journal.sqlite import SqliteJournal
 from durable_core.store import Store
 from tests.cloud import Cloud
-from tests.cloud_faults import DENIED, FAULTS, REPLY_LOST, RETRYABLE, THROTTLED, FaultyTransport
+from tests.cloud_faults import DENIED, FAULTS, NO_KEY, REPLY_LOST, RETRYABLE, THROTTLED, FaultyTransport
 
 ran: list[str] = []
 
@@ -126,6 +126,20 @@ async def catching(ctx: Context) -> list[int]:
         except Exception:  # what users write, and what must not let them take another path
             found.append(0)
     return found
+
+
+async def test_an_output_whose_key_may_not_be_used_stops_the_resume_and_names_the_permission(
+    place: Place,
+) -> None:
+    """Who may encrypt need not be allowed to decrypt, and S3 says no more than that access is denied."""
+    await interrupted(place)
+    place.transport.plan("get_object", NO_KEY, times=20)
+    with pytest.raises(StoreMisconfigured, match="its KMS key can't be used") as caught:
+        await place.executor.resume("r1", two)
+    assert not caught.value.retryable
+    assert (caught.value.run_id, caught.value.step_id) == ("r1", "large")
+    assert "kms:Decrypt" in str(caught.value)
+    assert ran == []
 
 
 @pytest.mark.parametrize("fault", [DENIED, THROTTLED])

@@ -41,10 +41,8 @@ from durable_core.records import (
 )
 from durable_core.store import Store
 from tests.leftovers import AMPLE_BLOBS, AMPLE_RECORDS, ample, left_of, noise, put_blob, run_ample
-from tests.stores import WITH_DYNAMODB_IF_FULL, Mortal, Place, Processes
+from tests.stores import Mortal, Place, Processes
 from tests.waiting import full, until
-
-STORES = WITH_DYNAMODB_IF_FULL
 
 DAY_S = 24 * 3600
 
@@ -133,6 +131,7 @@ async def pruned(executor: DurableWorkflowExecutor, *run_ids: str) -> PruneRepor
 # ---- What goes ----
 
 
+@pytest.mark.over_dynamodb
 async def test_a_pruned_run_leaves_nothing_but_its_tombstone(place: Place) -> None:
     executor = place.executor()
     await run_ample(executor, "r1")
@@ -153,6 +152,7 @@ async def test_a_pruned_run_leaves_nothing_but_its_tombstone(place: Place) -> No
             await verb("r1")
 
 
+@pytest.mark.over_dynamodb
 async def test_what_a_map_wrote_goes_too_and_what_is_still_held_of_it_says_so(place: Place) -> None:
     executor = place.executor()
 

@@ -148,6 +148,7 @@ async def test_a_decorated_async_branch_is_one(place: Place) -> None:
 # ---- What is recorded ----
 
 
+@pytest.mark.over_dynamodb
 async def test_a_skip_keeps_the_counts_true(place: Place) -> None:
     ran: list[int] = []
 

@@ -45,6 +45,7 @@ class Bodies:
             raise LookupError("not yet")
 
 
+@pytest.mark.over_dynamodb
 @pytest.mark.parametrize("order", ["failing first", "failing last"])
 async def test_a_join_that_failed_and_was_caught_begins_nothing_new_on_replay(
     place: Place, order: str

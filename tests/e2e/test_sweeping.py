@@ -11,12 +11,10 @@ import pytest
 
 from durable_core import Context, DurableWorkflowExecutor, step, workflow
 from durable_core.engine import pruning, sweeping
-from durable_core.errors import CorruptRecord, InvalidId, RunFailed
+from durable_core.errors import CorruptRecord, InvalidId, RunFailed, RunNotFound
 from durable_core.records import COMMITTED, STARTED, TOMBSTONE, Event, Segment, StepRecord
 from tests.leftovers import ample, left_of, noise, put_blob, run_ample
-from tests.stores import WITH_DYNAMODB_IF_FULL, Place, Processes, crash, verb_of
-
-STORES = WITH_DYNAMODB_IF_FULL
+from tests.stores import Place, Processes, crash, verb_of
 
 DAY_S = 24 * 3600
 
@@ -40,6 +38,7 @@ async def tombstone(executor: DurableWorkflowExecutor, run_id: str) -> Any:
 # ---- Tombstones ----
 
 
+@pytest.mark.over_dynamodb
 async def test_a_tombstone_gets_its_end_a_day_later_and_goes_a_month_after_that(place: Place) -> None:
     clock = place.turn_clock()
     executor = place.executor()
@@ -59,6 +58,25 @@ async def test_a_tombstone_gets_its_end_a_day_later_and_goes_a_month_after_that(
     purges = place.kind != "dynamodb"  # it removes what has expired by itself, in its own time
     assert (await executor.sweep()).purged == int(purges)
     assert ((await left_of(executor, "r1")).header is None) is purges
+
+
+@pytest.mark.over_dynamodb
+async def test_a_tombstone_whose_end_has_passed_counts_for_what_it_is_while_it_is_there(place: Place) -> None:
+    """DynamoDB removes what has expired in its own time, which may be days."""
+    place.turn_clock()
+    executor = place.executor()
+    await run_ample(executor, "r1")
+    await executor.prune(run_ids=["r1"])
+    old = await tombstone(executor, "r1")
+    await executor.store.journal.expire(old, 1)
+    with pytest.raises(RunNotFound):
+        await executor.get("r1")
+    assert await executor.list() == []
+    await run_ample(executor, "r1")
+    again = (await left_of(executor, "r1")).header
+    assert again is not None
+    assert (again.expires_at_s, again.base_fence) == (None, old.fence)
+    assert again.fence > old.fence
 
 
 @old_blobs

@@ -66,6 +66,7 @@ IDS = {
 }  # fmt: skip
 
 
+@pytest.mark.over_dynamodb
 async def test_a_def_workflow_has_every_verb(place: Place) -> None:
     executor = place.executor()
     result = await executor.run(everything, run_id="r1", number=3)

@@ -40,7 +40,7 @@ from durable_core.store import Store
 from durable_core.testing.fake_clock import FakeClock
 from durable_core.testing.forwarding_journal import ForwardingJournal
 from tests.leftovers import noise
-from tests.stores import KINDS, Place, Processes, crash, statuses, verb_of
+from tests.stores import WITH_DYNAMODB, Place, Processes, crash, statuses, verb_of
 from tests.waiting import full
 
 P = ParamSpec("P")
@@ -74,14 +74,15 @@ def _fresh_world() -> None:
     world.__init__()  # type: ignore[misc]
 
 
-STORES = KINDS if full() else ("memory", "sqlite")
+STORES = WITH_DYNAMODB if full() else ("memory", "sqlite")
 
 
 @pytest.fixture
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
     """Its clock is fake, and passes when everybody sleeps."""
     url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
-    found = Place(request.param, tmp_path, FakeClock(), url=url)  # type: ignore[arg-type]  # a clock, too
+    opens = request.getfixturevalue("aws").store if request.param == "dynamodb" else None
+    found = Place(request.param, tmp_path, FakeClock(), url=url, opens=opens)  # type: ignore[arg-type]  # a clock, too
     yield found
     await found.close()
 
@@ -219,6 +220,7 @@ async def test_a_wait_that_cannot_be_is_refused_before_anything_is_written(
     assert await statuses(executor, "r1") == {}
 
 
+@pytest.mark.over_dynamodb
 async def test_a_workflow_that_waits_an_hour_and_for_an_approval_holds_no_process(place: Place) -> None:
     async def asked(ctx: Context) -> list[Any]:
         first = await ctx.step(note, "before")

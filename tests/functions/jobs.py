@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
+from typing import Any
 
 from pydantic import BaseModel
 
 from durable_core import Context, step, workflow
+from durable_core.workflow import _registered
 
 
 class Decision(BaseModel):
@@ -47,3 +50,74 @@ async def many_slow(ctx: Context, count: int, seconds: float) -> int:
     for n in range(count):
         await ctx.step(slow, f"s{n}", seconds)
     return count
+
+
+@step
+async def refuses() -> None:
+    raise ValueError("no")
+
+
+@workflow
+async def naps_and_fails(ctx: Context) -> None:
+    await ctx.wait_for_event("go")
+    await ctx.step(refuses)
+
+
+@step
+async def length(text: str) -> int:
+    return len(text)
+
+
+@workflow
+async def measured(ctx: Context, text: str) -> int:
+    return await ctx.step(length, text)
+
+
+@workflow
+async def fails(ctx: Context) -> None:
+    await ctx.step(refuses)
+
+
+@workflow
+async def one_slow(ctx: Context, seconds: float) -> str:
+    return await ctx.step(slow, "one", seconds)
+
+
+unblock = threading.Event()
+
+
+@step
+def blocking(seconds: float) -> None:
+    unblock.wait(seconds)
+
+
+@workflow
+async def one_blocking(ctx: Context, seconds: float) -> None:
+    await ctx.step(blocking, seconds)
+
+
+witnesses: list[str] = []
+
+
+@step
+async def witnessed_part(number: int, seconds: float) -> int:
+    witnesses.append("begin")
+    await asyncio.sleep(seconds)
+    witnesses.append("end")
+    return number
+
+
+@workflow
+async def witnessed(ctx: Context, count: int, seconds: float) -> int:
+    for n in range(count):
+        await ctx.step(witnessed_part, n, seconds)
+    return count
+
+
+def forget(name: str) -> Any:
+    """From now on this process has not defined that workflow, as if an older version of it ran."""
+    return _registered.pop(name)
+
+
+def remember(name: str, forgotten: Any) -> None:
+    _registered[name] = forgotten

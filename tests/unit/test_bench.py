@@ -12,7 +12,7 @@ import pytest
 
 from durable_core import DurableWorkflowExecutor
 from durable_core.records import Segment
-from scripts.bench import checkpoints, floor, journals, map_floor, report, states, steps, workers
+from scripts.bench import checkpoints, floor, journals, listing, map_floor, report, states, steps, workers
 from scripts.bench import map as bench_map
 from scripts.bench.report import Figure, Spread, spread
 
@@ -280,3 +280,17 @@ def test_the_benchmark_of_workers_prints_every_figure(
     assert figures["tiny runs by one worker, per s"] > 0
     assert 8 * 3600 < figures["idle worker, DynamoDB requests per h"] < 8 * 3600 * 2
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_listings_are_measured_over_what_they_ask_for() -> None:
+    found = {row["asked"]: row["found"] for row in await listing.run(400)}
+    assert found == {
+        "the first page": 100,
+        "a page in the middle": 100,
+        "failed ones": 4,
+        "of one workflow": 20,
+        "created before the middle": 100,
+        "with a text that many have": 4,
+        "with a text that none has": 0,
+        "one by its beginning": 1,
+    }

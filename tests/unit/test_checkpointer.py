@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import json
 import sqlite3
 import sys
@@ -793,8 +794,36 @@ async def test_an_async_agent_function_may_have_the_session_and_a_seed_as_parame
     assert found.inputs == (("p",), {}, drawn)
     assert (await AsyncCheckpointer(ON, store).replay(S, "write", code)).equal
     assert await code("p", seed=5, session_id=S) == ["p", 5]
-    assert sessions == [S, None, S]
+    assert sessions == [S, S, S]
     assert get_checkpointer(ON, store).stats(S).checkpoints == 2  # the replay saved nothing
+
+
+def test_a_replay_gives_the_session_to_a_function_that_takes_it_and_saves_nothing(store: Store) -> None:
+    def logged(fn: Any) -> Any:
+        return functools.wraps(fn)(lambda *args, **kwargs: [*fn(*args, **kwargs), "logged"])
+
+    marked = checkpointed(agent_id="a", config=ON, store=store)
+
+    @marked
+    def needs(x: int, *, session_id: str) -> list[object]:
+        return [x, session_id]
+
+    @marked
+    def takes(session_id: str | None = None, x: int = 0) -> list[object]:
+        return [x, session_id]
+
+    @marked
+    def goes_without(x: int, **options: object) -> list[object]:
+        return [x, options]
+
+    assert needs(1, session_id=S) == [1, S]
+    assert takes(session_id=S, x=2) == [2, S]
+    assert goes_without(1, session_id=S) == [1, {}]
+    checkpointer = get_checkpointer(ON, store)
+    for fn in (needs, takes, goes_without):
+        assert checkpointer.replay(S, fn.__name__, fn).equal
+    assert not checkpointer.replay(S, "needs", logged(needs)).equal
+    assert checkpointer.stats(S).checkpoints == 3
 
 
 @pytest.mark.parametrize("granularity", ["step", "agent"])

@@ -182,6 +182,7 @@ def test_each_error_has_the_exit_code_that_is_documented(error: DurableError, co
         (("run", "billing:month", "--input", "{'a': 1}"), 2, "line 1, column 2"),
         (("run", "billing:month", "--input", '{"a": 1, "a": 2}'), 2, "'a' is given twice"),
         (("run", "billing:month", "--input", '{"a": NaN}'), 2, "NaN is not JSON"),
+        (("run", "billing:month", "--input", '{"a": 1e999}'), 2, "1e999 is larger than any float"),
         (("run", "billing:month", "--input", "@missing.json"), 2, "No such file"),
         (("run", "billing:month", "--input", "@."), 2, "Is a directory"),
         (("run", "billing:month", "--input", "[" * 5000), 2, "can't be used"),

@@ -274,8 +274,14 @@ def test_pruning_tells_what_it_removed(cli: Cli, checkpointer: Checkpointer) -> 
         checkpointer.save("crew-7", "analyst", str(number), number)
     would = cli("checkpoint", "prune", "crew-7", "--keep", "2", "--dry-run", "--json").json
     assert (would["removed"], would["kept"], would["dry_run"]) == (4, 3, True)
-    assert cli("checkpoint", "prune", "crew-7", "--keep", "2").out == "Removed 4 of session crew-7; 3 kept\n"
-    assert cli("checkpoint", "prune", "crew-7", "--keep", "0").out == "Removed 0 of session crew-7; 3 kept\n"
+    assert (
+        cli("checkpoint", "prune", "crew-7", "--keep", "2", "--yes").out
+        == "Removed 4 of session crew-7; 3 kept\n"
+    )
+    assert (
+        cli("checkpoint", "prune", "crew-7", "--keep", "0", "--yes").out
+        == "Removed 0 of session crew-7; 3 kept\n"
+    )
     assert checkpointer.load_latest("crew-7", "researcher") is not None
 
 
@@ -283,9 +289,9 @@ def test_pruning_keeps_what_the_settings_of_the_folder_say(cli: Cli, checkpointe
     Path("durable.toml").write_text("[checkpointing]\nretention_per_session = 1\n")
     for number in range(5):
         checkpointer.save("crew-7", "analyst", str(number), number)
-    assert cli("checkpoint", "prune", "crew-7").out == "Removed 5 of session crew-7; 2 kept\n"
+    assert cli("checkpoint", "prune", "crew-7", "--yes").out == "Removed 5 of session crew-7; 2 kept\n"
     Path("durable.toml").write_text("[checkpointing]\nretention = 1\n")
-    called = cli("checkpoint", "prune", "crew-7")
+    called = cli("checkpoint", "prune", "crew-7", "--yes")
     assert called.code == 2
     assert "retention" in called.err
 
@@ -298,7 +304,7 @@ def test_pruning_keeps_what_the_settings_of_the_folder_say(cli: Cli, checkpointe
     [
         (("resume", "crew-8"), 3, "Nearest: crew-7"),
         (("list", "crw-7"), 3, "Nearest: crew-7"),
-        (("prune", "zzz"), 3, "durable checkpoint list"),
+        (("prune", "zzz", "--yes"), 3, "durable checkpoint list"),
         (("show", ""), 3, "durable checkpoint list"),
         (("resume", "../x"), 3, "durable checkpoint list"),
         (("resume", "crew-7", "--from-step", "resarch"), 3, "Nearest: research"),

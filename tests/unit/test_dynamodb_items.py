@@ -10,6 +10,7 @@ import pytest
 
 from durable_core.aws.table import EXPIRES_AT
 from durable_core.errors import CorruptRecord, InvalidId, OutputTooLarge
+from durable_core.identity import MAX_ID_CHARS, MAX_STEP_ID_CHARS, item_id
 from durable_core.journal import _conditions as conditions
 from durable_core.journal import _dynamodb_keys as keys
 from durable_core.journal import _items as items
@@ -148,6 +149,16 @@ def test_an_id_that_makes_too_long_a_key_is_refused_before_anything_is_sent() ->
     with pytest.raises(InvalidId) as caught:
         conditions.begin("t", attempt("x" * 1020), None)
     assert (caught.value.run_id, caught.value.step_id) == (RUN, "x" * 1020)
+
+
+def test_the_longest_step_id_fits_wherever_it_is_part_of_a_key() -> None:
+    longest = "x" * MAX_STEP_ID_CHARS
+    of_item = item_id(longest, 10**9, "key")
+    made = (
+        keys.step_key(of_item), keys.segment_key(longest, 99_999_999, 99_999_999),
+        keys.event_key("e" * MAX_ID_CHARS, 99_999_999),
+    )  # fmt: skip
+    assert max(map(len, made)) <= items.MAX_SORT_KEY_BYTES
 
 
 @pytest.mark.parametrize("name", ["a#b", "a/b", "a!0", "RUN", "STEP#a", "EVENT#a", "%", "é😀"])

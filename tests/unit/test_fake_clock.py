@@ -9,6 +9,7 @@ import pytest
 
 from durable_core import Context, DurableWorkflowExecutor, Retry, step, workflow
 from durable_core.clock import Clock, rfc3339
+from durable_core.errors import RunFailed, UsageError
 from durable_core.testing import FakeClock
 
 
@@ -70,3 +71,49 @@ async def test_retries_take_no_real_time_with_it() -> None:
     async with DurableWorkflowExecutor("memory://", clock=clock, lease_s=100_000) as executor:
         assert (await executor.run(patient)).output == 4
     assert tries == [0, 600, 1800, 4200]
+
+
+@workflow
+async def waits(ctx: Context) -> None:
+    await ctx.wait_for_event("never")
+
+
+async def test_a_wait_for_what_never_comes_ends_in_an_error_that_says_so() -> None:
+    clock = FakeClock(most_turns=1_000)
+    async with DurableWorkflowExecutor("memory://", clock=clock) as executor:
+        with pytest.raises(UsageError, match=r"turned 1,000 times .* never comes") as caught:
+            await executor.run(waits, run_id="r1")
+        assert "on_wait='suspend'" in caught.value.remedy
+        run = await executor.get("r1")
+        assert (run.status, run.crashes) == ("PENDING", 0)
+
+
+@step(retry=Retry(max_attempts=10**9))
+async def hopeless() -> None:
+    raise ConnectionError("as always")
+
+
+@workflow
+async def hopes(ctx: Context) -> None:
+    await ctx.step(hopeless)
+
+
+async def test_retries_without_end_end_in_that_error_too() -> None:
+    clock = FakeClock(most_turns=1_000)
+    async with DurableWorkflowExecutor("memory://", clock=clock, lease_s=10**5) as executor:
+        with pytest.raises(RunFailed) as caught:
+            await executor.run(hopes, run_id="r1")
+    assert isinstance(caught.value.__cause__, UsageError)
+    assert "never comes" in str(caught.value.__cause__)
+
+
+async def test_a_test_that_turns_the_clock_itself_gives_it_all_its_turns_again() -> None:
+    clock = FakeClock(0, most_turns=3)
+    for turned in (lambda: clock.advance(1), lambda: clock.set_wall(7), lambda: None):
+        for _ in range(3):
+            await clock.sleep(60)
+        turned()
+    with pytest.raises(UsageError):
+        await clock.sleep(60)
+    assert clock.boot_ms() == 9 * 60_000 + 1_000
+    await clock.sleep(0)  # needs no turn

@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "journal.base",
         "journal.carrying",
         "journal.chunks",
+        "journal.paging",
         "blobs.base",
         "journal.schema",
         "checkpoints.base",
@@ -34,8 +35,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "checkpoints.replaying",
         "checkpoints.spilled",
         "store",
+        "health",
     ),
-    ("aws.failures", "aws.transport", "aws.ranges", "aws.table", "aws.provision"),
+    ("aws.failures", "aws.transport", "aws.ranges", "aws.table", "aws.provision", "aws.health"),
     ("journal", "blobs", "checkpoints"),
     (
         "step_definition",
@@ -51,7 +53,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("engine",),
     ("stores",),
     ("",),  # the package's own __init__, which re-exports
-    ("aws", "cli", "cost", "report", "testing", "__main__"),
+    ("aws", "local", "cli", "cost", "report", "testing", "__main__"),
 )
 STORES = LAYERS.index(("stores",))
 ROOT_INIT = LAYERS.index(("",))
@@ -75,17 +77,19 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
             "blobs.s3",
             "blobs._s3",
             "aws",
+            "local",
         ),
     ),
     **dict.fromkeys(("psycopg", "psycopg_pool"), ("journal.postgres", "journal._postgres")),
     **dict.fromkeys(("typer", "click", "rich"), ("cli",)),
     **dict.fromkeys(("jinja2", "markupsafe"), ("report",)),
+    **dict.fromkeys(("moto", "werkzeug", "yaml"), ("local",)),
     "pytest": ("testing",),
 }
 # These files belong to one store without being named for it.
 FAMILIES = {"items": "dynamodb", "conditions": "dynamodb"}
 # These belong to none.
-STORELESS = ("base", "carrying", "chunks", "schema", "checkpoint", "replaying", "spilled")
+STORELESS = ("base", "carrying", "chunks", "paging", "schema", "checkpoint", "replaying", "spilled")
 
 CHEAP = {
     "durable_core",

@@ -32,6 +32,8 @@ BROUGHT_BY = {
     "mypy_boto3_sqs": "dev",
     "mypy_boto3_events": "dev",
     "pydantic_core": "pydantic",
+    "werkzeug": "moto",
+    "yaml": "PyYAML",
 }
 
 

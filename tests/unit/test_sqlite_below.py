@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from durable_core.errors import CorruptRecord, JournalUnavailable
-from durable_core.journal import _sqlite_below, _sqlite_file, _sqlite_logs, _sqlite_verbs
+from durable_core.journal import _sqlite_below, _sqlite_file, _sqlite_verbs, paging
 from durable_core.journal.chunks import SegmentReader
 from durable_core.journal.sqlite import SqliteJournal
 from durable_core.records import RunHeader
@@ -269,7 +269,7 @@ def test_a_large_pruning_is_many_small_transactions(
     journal: SqliteJournal, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between them others have the file."""
-    monkeypatch.setitem(_sqlite_logs.DELETED_AT_ONCE, "step", 10)
+    monkeypatch.setitem(paging.DELETED_AT_ONCE, "step", 10)
     portions: list[tuple[str, int]] = []
     write = journal.write
 

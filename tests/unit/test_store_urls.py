@@ -104,6 +104,12 @@ def test_credentials_in_a_url_are_refused_and_not_shown(url: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
+def test_a_store_without_a_bucket_says_what_it_is_for_and_what_to_write() -> None:
+    with pytest.raises(UsageError, match="names no bucket, which large outputs") as caught:
+        open_store("dynamodb://runs")
+    assert "Write dynamodb://runs?bucket=BUCKET" in str(caught.value)
+
+
 def test_a_url_is_shown_without_user_and_password_and_not_without_end() -> None:
     assert shown("postgresql://u:p@h/d") == "postgresql://h/d"
     assert shown("sqlite:///a.db") == "sqlite:///a.db"

@@ -1,0 +1,1 @@
+"""A deployment of yesterday: it has none of the workflows."""
