@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 from durable_core.clock import epoch_ms
 from durable_core.control_flow import ControlFlow, RunInterrupted
 from durable_core.engine.asking import ask_again
+from durable_core.engine.ranks import Ranked
 from durable_core.engine.tally import Tally
 from durable_core.errors import DurableError, Fenced, JournalUnavailable, StepNotFound, UsageError
 from durable_core.identity import place
-from durable_core.journal.base import Lease
-from durable_core.journal.chunks import ChunkLease
 from durable_core.log import get_logger
 from durable_core.plain_code import PlainCode
-from durable_core.records import FAILED, Segment
+from durable_core.records import FAILED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from durable_core.engine.values import Values
     from durable_core.identity import KeyMaker
     from durable_core.journal.base import Holding, Journal
-    from durable_core.records import RunHeader, StepRecord
+    from durable_core.records import RunHeader, Segment, StepRecord
     from durable_core.scope import Halt, Scope
     from durable_core.step_definition import Step
 
@@ -94,7 +93,7 @@ class Tools:
 
 
 @dataclass(slots=True, kw_only=True)
-class Drive:
+class Drive(Ranked):
     """One owner's drive of one run.
 
     Attributes:
@@ -266,37 +265,6 @@ class Drive:
         return error
 
     # ---- What a record means under this fence ----
-
-    @property
-    def run_lease(self) -> Lease:
-        """What is held of the run; who works on a chunk holds nothing of it."""
-        if not isinstance(self.lease, Lease):
-            raise TypeError("a chunk's owner doesn't drive the run")
-        return self.lease
-
-    @property
-    def chunk_fence(self) -> int:
-        """Of the chunk that is worked on; 0 where the whole run is driven."""
-        return self.lease.chunk_fence if isinstance(self.lease, ChunkLease) else 0
-
-    def rank(self, row: StepRecord | Segment) -> int:
-        """Which owner wrote it: by the fence; inside a chunk, whose owners may share one, by the chunk's."""
-        if not isinstance(self.lease, ChunkLease):
-            return row.fence
-        found = row.chunk_fence if isinstance(row, Segment) else row.details().get("chunk_fence")
-        return found if isinstance(found, int) else 0
-
-    def is_later(self, row: StepRecord | Segment) -> bool:
-        """Whether a later owner wrote it."""
-        return self.rank(row) > (self.chunk_fence or self.lease.fence)
-
-    def is_as_late(self, row: StepRecord | Segment) -> bool:
-        """Whether this owner or a later one wrote it."""
-        return self.rank(row) >= (self.chunk_fence or self.lease.fence)
-
-    def marked(self, detail: dict[str, Any]) -> dict[str, Any]:
-        """The detail of a STARTED record, with what `rank` goes by."""
-        return {**detail, "chunk_fence": self.chunk_fence} if self.chunk_fence else detail
 
     def owns(self, record: StepRecord) -> bool:
         """Whether a record is of this life of the run's id."""
