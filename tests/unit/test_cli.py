@@ -471,6 +471,40 @@ def test_a_listing_can_be_narrowed_to_a_status_and_a_workflow(cli: Cli) -> None:
     assert cli("list", "--status", "FAILED").out == "0 runs\n"
 
 
+def test_a_listing_can_be_narrowed_to_an_age_and_a_text(cli: Cli) -> None:
+    for run_id in ("june", "july"):
+        month(cli, run_id, "ann")
+    assert cli("run", "billing:refused", "--run-id", "may").code == 1
+    execute_sql("UPDATE runs SET created_at = '2026-01-01T00:00:00.000Z' WHERE run_id = 'june'")
+
+    def listed(*args: str) -> list[str]:
+        return [run["run_id"] for run in cli("list", *args, "--json").document["runs"]]
+
+    assert listed("--newer-than", "1h") == ["may", "july"]
+    assert listed("--older-than", "1h") == ["june"]
+    assert listed("--older-than", "1h", "--newer-than", "1h") == []
+    assert listed("--text", "THE LINE IS") == ["may"]
+    assert listed("--text", "month", "--newer-than", "1d") == ["july"]
+    for args in (("--newer-than", "soon"), ("--older-than", "99999w"), ("--text", " "), ("--text", "\x07")):
+        assert cli("list", *args).code == 2
+
+
+def test_a_listing_goes_on_where_the_page_before_ended(cli: Cli) -> None:
+    for n in range(5):
+        month(cli, f"r{n}", "ann")
+    pages, after = [], []
+    while True:
+        page = cli("list", "--limit", "2", *after, "--json").document
+        pages.append([run["run_id"] for run in page["runs"]])
+        assert page["more"] is (page["next"] is not None)
+        if not page["more"]:
+            break
+        after = ["--after", page["next"]]
+    assert pages == [["r4", "r3"], ["r2", "r1"], ["r0"]]
+    assert cli("list", "--limit", "2").out.endswith("2 runs, and there are more: --limit N, or --after r3\n")
+    assert cli("list", "--after", "nobody").code == 3
+
+
 @pytest.mark.parametrize(
     "damage",
     [
