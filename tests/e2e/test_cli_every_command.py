@@ -21,8 +21,8 @@ import pytest
 import typer.main
 from pydantic import ConfigDict, TypeAdapter
 
-from durable_core.cli import documents
 from durable_core.cli.app import app, execute
+from durable_core.cli.documents import checkpoints, doing, runs
 from durable_core.workflow import Workflow
 from tests.e2e.programs import operated
 from tests.e2e.test_cli import Terminal, environment
@@ -64,58 +64,56 @@ class Command(NamedTuple):
 
 RUN = "june-1"
 COMMANDS = (
-    Command("list", r"june-2 .*FAILED", documents.ListDocument, found=False, corrupt=6),
-    Command("show june-1", r"extract", documents.ShowDocument, named=RUN, corrupt=6),
-    Command("show june-2 --step refuse", "ConnectionError", documents.ShowStepDocument, named="june-2"),
-    Command("show june-1 --step extract[3]", "no title", documents.ShowItemDocument, named=RUN),
-    Command("show august --in-doubt", r"deadly .*in doubt", documents.ShowDocument, named="august"),
+    Command("list", r"june-2 .*FAILED", runs.ListDocument, found=False, corrupt=6),
+    Command("show june-1", r"extract", runs.ShowDocument, named=RUN, corrupt=6),
+    Command("show june-2 --step refuse", "ConnectionError", runs.ShowStepDocument, named="june-2"),
+    Command("show june-1 --step extract[3]", "no title", runs.ShowItemDocument, named=RUN),
+    Command("show august --in-doubt", r"deadly .*in doubt", runs.ShowDocument, named="august"),
     Command("watch june-1", r"june-1: COMPLETED", None, named=RUN, corrupt=6),
-    Command("report june-1 -o page.html", r"page\.html", documents.ReportDocument, named=RUN, corrupt=6),
-    Command("cost june-1", "DynamoDB writes", documents.CostDocument, named=RUN, corrupt=6),
-    Command("cost --estimate month --items 1000", "1,000 items", documents.CostDocument),
-    Command(f"run {MODULE}:month --run-id june-3", "5", documents.ResultDocument, found=False),
-    Command(
-        f"run {MODULE}:month --run-id june-3 --detach", "june-3", documents.RecordedDocument, found=False
-    ),
+    Command("report june-1 -o page.html", r"page\.html", runs.ReportDocument, named=RUN, corrupt=6),
+    Command("cost june-1", "DynamoDB writes", runs.CostDocument, named=RUN, corrupt=6),
+    Command("cost --estimate month --items 1000", "1,000 items", runs.CostDocument),
+    Command(f"run {MODULE}:month --run-id june-3", "5", doing.ResultDocument, found=False),
+    Command(f"run {MODULE}:month --run-id june-3 --detach", "june-3", doing.RecordedDocument, found=False),
     Command(
         f"resume june-2 --workflows {MODULE}",
         "the line to bob is dead",
-        documents.ErrorDocument,
+        runs.ErrorDocument,
         1,
         "june-2",
         corrupt=6,
     ),
-    Command(f"resume june-1 --workflows {MODULE}", "5", documents.ResultDocument, named=RUN, corrupt=6),
-    Command("signal july approval true", r"\w", documents.SignalDocument, named="july"),
-    Command("cancel july", "july: cancelled", documents.RecordedDocument, named="july", corrupt=6),
-    Command("skip june-2 refuse --output 1", "refuse skipped", documents.SkipDocument, named="june-2"),
+    Command(f"resume june-1 --workflows {MODULE}", "5", doing.ResultDocument, named=RUN, corrupt=6),
+    Command("signal july approval true", r"\w", doing.SignalDocument, named="july"),
+    Command("cancel july", "july: cancelled", doing.RecordedDocument, named="july", corrupt=6),
+    Command("skip june-2 refuse --output 1", "refuse skipped", doing.SkipDocument, named="june-2"),
     Command(
         f"fork june-2 --dry-run --workflows {MODULE}",
         r"first +refuse",
-        documents.ForkDocument,
+        doing.ForkDocument,
         named="june-2",
         corrupt=6,
     ),
-    Command("prune june-1 --yes", "Pruned 1 run", documents.PruneDocument, named=RUN, corrupt=6),
-    Command("prune --keep 0 --dry-run", "june-2", documents.PruneDocument, found=False),
-    Command(f"recover --workflows {MODULE}", "august", documents.RecoverDocument, 1, found=False),
-    Command("verify june-1", "june-1: completed, sound", documents.VerifyDocument, named=RUN, corrupt=6),
-    Command("verify --all", "june-2: failed, sound", documents.VerifyDocument, found=False, corrupt=6),
-    Command("export june-1", r"root hash", documents.ExportDocument, named=RUN, corrupt=6),
-    Command("import may.durable", "may: completed", documents.ImportDocument, found=False),
-    Command("init --dry-run", "everything is there", documents.InitDocument, found=False),
-    Command("doctor", "a record was put and taken back", documents.DoctorDocument, found=False),
-    Command("checkpoint list", "crew-1", documents.SessionsDocument, found=False),
-    Command("checkpoint list crew-1", "look-2", documents.CheckpointsDocument, named="crew-1"),
-    Command("checkpoint show crew-1", "look-2", documents.CheckpointDocument, named="crew-1"),
+    Command("prune june-1 --yes", "Pruned 1 run", doing.PruneDocument, named=RUN, corrupt=6),
+    Command("prune --keep 0 --dry-run", "june-2", doing.PruneDocument, found=False),
+    Command(f"recover --workflows {MODULE}", "august", doing.RecoverDocument, 1, found=False),
+    Command("verify june-1", "june-1: completed, sound", doing.VerifyDocument, named=RUN, corrupt=6),
+    Command("verify --all", "june-2: failed, sound", doing.VerifyDocument, found=False, corrupt=6),
+    Command("export june-1", r"root hash", doing.ExportDocument, named=RUN, corrupt=6),
+    Command("import may.durable", "may: completed", doing.ImportDocument, found=False),
+    Command("init --dry-run", "everything is there", doing.InitDocument, found=False),
+    Command("doctor", "a record was put and taken back", doing.DoctorDocument, found=False),
+    Command("checkpoint list", "crew-1", checkpoints.SessionsDocument, found=False),
+    Command("checkpoint list crew-1", "look-2", checkpoints.CheckpointsDocument, named="crew-1"),
+    Command("checkpoint show crew-1", "look-2", checkpoints.CheckpointDocument, named="crew-1"),
     Command(
         "checkpoint prune crew-1 --keep 1 --yes",
         "Removed 2",
-        documents.CheckpointPruneDocument,
+        checkpoints.CheckpointPruneDocument,
         named="crew-1",
     ),
-    Command("checkpoint resume crew-1", "step: look-2", documents.ResumePointDocument, named="crew-1"),
-    Command("workflow resume crew-1", "step: look-2", documents.ResumePointDocument, named="crew-1"),
+    Command("checkpoint resume crew-1", "step: look-2", checkpoints.ResumePointDocument, named="crew-1"),
+    Command("workflow resume crew-1", "step: look-2", checkpoints.ResumePointDocument, named="crew-1"),
 )
 # What serves until it is stopped has tests of its own.
 ELSEWHERE = {"worker", "local-cloud"}
@@ -217,8 +215,9 @@ def strict(document: Any) -> TypeAdapter[Any]:
         for inner in getattr(kind, "__args__", ()):
             close(inner)
 
-    for kind in vars(documents).values():
-        close(kind)
+    for module in (runs, doing, checkpoints):
+        for kind in vars(module).values():
+            close(kind)
     return TypeAdapter(document)
 
 
@@ -259,7 +258,7 @@ def test_json_is_one_document_of_the_documented_shape(durable: Durable, command:
 
 def test_watching_as_json_gives_a_document_a_line(durable: Durable) -> None:
     lines = durable("watch", "june-1", "--json").out.splitlines()
-    looks = [strict(documents.WatchLine).validate_json(line) for line in lines]
+    looks = [strict(runs.WatchLine).validate_json(line) for line in lines]
     assert looks[-1]["status"] == "COMPLETED"
     assert {step["step_id"] for look in looks for step in look["changed"]} == {
         "part/bill", "part#2/bill", "extract",
@@ -269,7 +268,7 @@ def test_watching_as_json_gives_a_document_a_line(durable: Durable) -> None:
 def test_a_shape_is_refused_when_a_name_is_missing_new_or_of_another_type() -> None:
     """The check itself can fail."""
     sound = {"run_id": "r", "name": "n", "event_id": "e"}
-    adapter = strict(documents.SignalDocument)
+    adapter = strict(doing.SignalDocument)
     adapter.validate_python(sound)
     for wrong in ({**sound, "new": 1}, {"run_id": "r", "name": "n"}, {**sound, "name": 1}):
         with pytest.raises(ValueError, match="validation error"):
@@ -283,7 +282,7 @@ def test_an_id_that_is_not_there_is_told_in_a_line(durable: Durable, command: Co
     done = durable(*args, *["--json"] * as_json)
     assert done.code == 3, done
     if as_json:
-        error = strict(documents.ErrorDocument).validate_json(done.out)["error"]
+        error = strict(runs.ErrorDocument).validate_json(done.out)["error"]
         assert error["message"]
         assert error["remedy"]
     else:
