@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from durable_core.aws.requests import parsed_json, told_by
-from durable_core.errors import InvalidEvent, JournalUnavailable, UsageError
+from durable_core.errors import InvalidEvent, InvalidId, JournalUnavailable, UsageError
 from durable_core.identity import check_id
 
 if TYPE_CHECKING:
@@ -174,7 +174,10 @@ def message_of(received: Received, model: type[M]) -> M:
         message = model.model_validate(found)
     except ValidationError as error:
         raise InvalidEvent(f"the message can't be read: {told_by(error)}") from None
-    check_id(str(getattr(message, "run_id", "")), "run id")
+    try:
+        check_id(getattr(message, "run_id", None), "run id")
+    except InvalidId:  # it tells the id, which may be anything
+        raise InvalidEvent("the message's run_id can't be one") from None
     return message
 
 

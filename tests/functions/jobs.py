@@ -7,9 +7,10 @@ import threading
 from datetime import timedelta
 from typing import Any
 
+import structlog
 from pydantic import BaseModel
 
-from durable_core import Context, step, workflow
+from durable_core import Context, current_step, step, workflow
 from durable_core.workflow import _registered
 
 
@@ -121,3 +122,59 @@ def forget(name: str) -> Any:
 
 def remember(name: str, forgotten: Any) -> None:
     _registered[name] = forgotten
+
+
+thaw = threading.Event()
+bodies: list[str] = []
+
+
+def _first() -> bool:
+    bodies.append("second" if bodies else "frozen")
+    return len(bodies) == 1
+
+
+@step(name="sleeps")
+async def sleeps_async() -> str:
+    if _first():
+        await asyncio.to_thread(thaw.wait, 30)
+    return "done"
+
+
+@step(name="sleeps")
+def sleeps_def() -> str:
+    if _first():
+        thaw.wait(30)
+    return "done"
+
+
+@step
+async def last() -> None:
+    bodies.append("last")
+
+
+@workflow
+async def frozen_async(ctx: Context) -> None:
+    await ctx.step(sleeps_async)
+    await ctx.step(last)
+
+
+@workflow
+async def frozen_def(ctx: Context) -> None:
+    await ctx.step(sleeps_def)
+    await ctx.step(last)
+
+
+@step
+async def keeps_secret(text: str) -> dict[str, str]:
+    structlog.get_logger().info("told by the step")
+    current_step().log.info("told by its log")
+    return {"kept": text}
+
+
+@workflow
+async def secret(ctx: Context, text: str) -> dict[str, str]:
+    ctx.log.info("told by the workflow")
+    kept = await ctx.step(keeps_secret, text)
+    await ctx.wait_for_event("word")
+    batch = await ctx.map(keeps_secret, [f"{text}{n}" for n in range(3)])
+    return kept | {"mapped": str(list(batch.outputs))}
