@@ -37,6 +37,7 @@ RUNS = {
     "month_end": ({"customers": ["ann"]}, None),
     "close_account": ({"customer": "ann"}, "receipt of ann"),
     "extract_all": ({"manifest": "documents.jsonl"}, 3),
+    "price_all": ({"items": ["a", "bc"]}, 3),
     "score_all": ({"names": ["a", "bc"]}, 27),
 }
 # Waits for an hour: the commands below it start it, signal it and let it go on.
