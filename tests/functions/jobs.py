@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -178,3 +179,13 @@ async def secret(ctx: Context, text: str) -> dict[str, str]:
     await ctx.wait_for_event("word")
     batch = await ctx.map(keeps_secret, [f"{text}{n}" for n in range(3)])
     return kept | {"mapped": str(list(batch.outputs))}
+
+
+@step
+async def hogs_the_loop(seconds: float) -> None:
+    time.sleep(seconds)  # noqa: ASYNC251 - as bad code does: nothing can stop it but a kill
+
+
+@workflow
+async def hog(ctx: Context, seconds: float) -> None:
+    await ctx.step(hogs_the_loop, seconds)
