@@ -189,3 +189,9 @@ async def hogs_the_loop(seconds: float) -> None:
 @workflow
 async def hog(ctx: Context, seconds: float) -> None:
     await ctx.step(hogs_the_loop, seconds)
+
+
+@workflow
+async def mapped(ctx: Context, count: int) -> int:
+    batch = await ctx.map(double, list(range(count)))
+    return batch.succeeded

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from durable_core.aws import drive as drive_module
 from durable_core.aws.bus import Bus
 from durable_core.aws.deadline import MOST_MS, UNKNOWN_MS, LambdaDeadline, lambda_deadline
 from durable_core.aws.drive import drive_handler
 from durable_core.aws.transport import Service
+from durable_core.clock import SystemClock
 from durable_core.engine.invocation import LEASE_MARGIN_MS
 from durable_core.errors import JournalUnavailable
 from durable_core.testing.fake_clock import FakeClock
@@ -133,6 +135,66 @@ def test_a_message_delivered_five_times_at_once_is_driven_by_one_at_a_time(deplo
     for late in drives[:2]:
         assert late(batch(sent, sent), Context()) == DONE
     assert len(jobs.witnesses) == 8
+
+
+def test_three_hundred_deliveries_also_long_after_the_end_do_nothing_more(deployment: Deployment) -> None:
+    run_id = deployment.started("fanned", "witnessed", count=3, seconds=0.05)
+    jobs.witnesses.clear()
+    event = batch(*([{"run_id": run_id}] * 10))
+    drives = [deployment.new_drive() for _ in range(3)]
+    with ThreadPoolExecutor(3) as threads:
+        answers = list(threads.map(lambda n: drives[n % 3](event, Context()), range(30)))
+    assert answers == [DONE] * 30
+    assert jobs.witnesses == ["begin", "end"] * 3
+    seen = deployment.inspect({"run_id": run_id}, Context())
+    assert (seen["status"], seen["fence"]) == ("COMPLETED", 1)
+    assert [told["status"] for told in deployment.told()] == ["COMPLETED"]
+
+
+def test_a_message_that_comes_before_the_lease_of_a_dead_driver_is_over_is_done_with(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run stays due at the end of that lease, and whoever comes then takes it over, once."""
+    run_id = deployment.started("died-driving", "one_slow", seconds=0.01)
+    (sent,) = deployment.sent()
+    dying = deployment.new_drive()
+    journal = dying.sandbox.executor.store.journal
+
+    async def gone(*_: object, **__: object) -> Any:
+        raise JournalUnavailable("the sandbox is gone", waited_s=60)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(journal, "commit", gone)
+        patched.setattr(journal, "leave", gone)
+        assert dying(batch(sent), Context(60_000)) == {"batchItemFailures": [{"itemIdentifier": "m0"}]}
+    seen = deployment.inspect({"run_id": run_id}, Context())
+    assert (seen["status"], seen["fence"]) == ("RUNNING", 1)
+    assert deployment.drive(batch(sent), Context()) == DONE
+    assert deployment.inspect({"run_id": run_id}, Context())["fence"] == 1
+
+    class Ahead(SystemClock):
+        def now_ms(self) -> int:
+            return super().now_ms() + 66_000
+
+    sandbox = drive_module.Sandbox
+    with monkeypatch.context() as patched:
+        patched.setattr(drive_module, "Sandbox", lambda *a, **k: sandbox(*a, **k, clock=Ahead()))
+        later = deployment.new_drive()
+    assert later(batch(sent, sent), Context()) == DONE
+    seen = deployment.inspect({"run_id": run_id}, Context())
+    assert (seen["status"], seen["fence"]) == ("COMPLETED", 2)
+    assert [one["crashes"] for one in seen["steps"]] == [1]
+
+
+def test_a_thousand_items_are_told_of_in_few_bytes(deployment: Deployment) -> None:
+    """What functions answer and tell doesn't grow with what a run has made."""
+    run_id = deployment.started("thousand", "mapped", count=1000)
+    answer = deployment.drive(batch(*deployment.sent()), Context())
+    assert answer == DONE
+    assert len(json.dumps(deployment.told())) < 400
+    seen = deployment.inspect({"run_id": run_id}, Context())
+    assert (seen["status"], len(seen["steps"])) == ("COMPLETED", 1)
+    assert len(json.dumps(seen)) < 2000
 
 
 def test_a_message_for_a_run_that_is_not_there_or_over_is_done_with(deployment: Deployment) -> None:
