@@ -85,12 +85,14 @@ class Life(NamedTuple):
         bodies: That it started, in order.
         state: That it left the store in.
         error: What it ended by, if it did.
+        value: What it was told, as it was told.
     """
 
     outcome: str | None
     bodies: Sequence[Body]
     state: State
     error: BaseException | None = None
+    value: object = None
 
 
 async def state_of(store: Store, run_id: str) -> State:

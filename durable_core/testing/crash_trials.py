@@ -170,10 +170,10 @@ class _Place:
     async def lived(self, process: SimulatedProcess, doing: asyncio.Task[Any]) -> Life:
         """Waits for the end of what a process does."""
         try:
-            outcome = told(await doing)
+            value = await doing
         except (DurableError, asyncio.CancelledError) as error:
             return (await self.life(process))._replace(error=error)
-        return (await self.life(process))._replace(outcome=outcome)
+        return (await self.life(process))._replace(outcome=told(value), value=value)
 
     async def life(self, process: SimulatedProcess) -> Life:
         """What has become of it so far."""
