@@ -154,8 +154,9 @@ def simulated() -> Iterator[None]:
             process.bodies.append(body)
 
     with ExitStack() as patches:
-        for target, stand_in in (("this_process", name), ("is_dead", is_gone)):
-            patches.enter_context(patch(f"durable_core.engine.admission.{target}", stand_in))
+        stand_ins = {"admission.this_process": name, "owners.this_process": name, "owners.is_dead": is_gone}
+        for target, stand_in in stand_ins.items():
+            patches.enter_context(patch(f"durable_core.engine.{target}", stand_in))
         patches.enter_context(noting_bodies(note))
         yield
 

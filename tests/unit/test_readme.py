@@ -47,8 +47,9 @@ FAILS = "durable run statements:statements"  # on purpose, to be settled by the 
 NOT_RUN = (
     "scripts/", "durable init --store 'dynamodb://", "durable worker", "sqlite3 ", "pip install", "export ",
 )  # fmt: skip
-# Its blocks run on every store in tests/e2e/test_readme_walkthroughs.py.
-AGENTS = re.compile(r"^## Agents: .*?(?=^## )", re.M | re.S)
+# Their blocks are run by tests of their own: tests/e2e/test_readme_walkthroughs.py, on every store, and
+# tests/crashes/test_pytest_plugin.py.
+RUN_ELSEWHERE = re.compile(r"^## (?:Agents: |Test that your ).*?(?=^## )", re.M | re.S)
 
 
 class Block(NamedTuple):
@@ -66,7 +67,7 @@ class Block(NamedTuple):
 BLOCKS = [
     Block(*found)
     for found in re.findall(
-        r"^```(\w*)\n(.*?)^```$", AGENTS.sub("", (ROOT / "README.md").read_text("utf-8")), re.M | re.S
+        r"^```(\w*)\n(.*?)^```$", RUN_ELSEWHERE.sub("", (ROOT / "README.md").read_text("utf-8")), re.M | re.S
     )
 ]
 PROGRAMS = [block for block in BLOCKS if block.language == "python"]
