@@ -11,7 +11,7 @@ from durable_core.errors import StepNotFound
 from durable_core.identity import item_id
 from durable_core.map_reference import recorded_map
 from durable_core.outcomes import BLOB, outcomes_of
-from durable_core.records import COMMITTED, FAILED, MAP_KIND, STARTED
+from durable_core.records import COMMITTED, COMPLETED, FAILED, MAP_KIND, STARTED
 
 if TYPE_CHECKING:
     from durable_core.cli.facts import Document
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 async def map_counts(store: Store, header: RunHeader, record: StepRecord) -> Document:
     """How many items of a map are done: exactly, from its record or its newest segment alone.
 
+    Of one that workers share, from the records of its chunks, and the newest segments of those in work.
+
     Raises:
         CorruptRecord, MissingBlob: They can't be read.
     """
@@ -33,10 +35,27 @@ async def map_counts(store: Store, header: RunHeader, record: StepRecord) -> Doc
         reference, _ = recorded_map(record, raw)
         return _counts(reference.succeeded + reference.failed, reference.succeeded, reference.failed)
     total = record.details().get("total")
+    if "chunk_size" in record.details():
+        return _counts(total, *await _in_chunks(store, header, record))
     last = await store.journal.last_segment(header.run_id, record.step_id)
     if last is None or last.fence <= header.base_fence:
         return _counts(total, 0, 0)
     return _counts(total, last.succeeded, last.failed)
+
+
+async def _in_chunks(store: Store, header: RunHeader, record: StepRecord) -> tuple[int, int]:
+    succeeded = failed = 0
+    above = max(header.base_fence, record.details().get("above_fence", 0))
+    async for page in store.journal.chunks(header.run_id, record.step_id):
+        for chunk in page:
+            last = None
+            if chunk.fence > above and chunk.status != COMPLETED:
+                last = await store.journal.last_segment(header.run_id, record.step_id, chunk.chunk)
+            if last is not None and last.fence > above:
+                succeeded, failed = succeeded + last.succeeded, failed + last.failed
+            elif chunk.fence > above:
+                succeeded, failed = succeeded + chunk.succeeded, failed + chunk.failed
+    return succeeded, failed
 
 
 def _counts(total: object, succeeded: int, failed: int) -> Document:
@@ -97,19 +116,22 @@ async def find_item(store: Store, header: RunHeader, wanted: ItemName) -> tuple[
 
 async def _outcome(store: Store, header: RunHeader, record: StepRecord, name: str) -> Outcome | None:
     """The first success of an item, else its last failure: what the map goes by."""
-    pins = record.details().get("pins") if record.status == COMMITTED else None
-    failure = None
-    async for page in store.journal.segments(header.run_id, record.step_id):
-        for segment in page:
-            if segment.fence <= header.base_fence:
-                continue
-            if pins and segment.seq > pins[segment.chunk]:
-                return failure
-            for outcome in outcomes_of(segment):
-                if _is_named(outcome, record.step_id, name):
-                    if outcome.succeeded:
-                        return outcome
-                    failure = outcome
+    detail, failure = record.details(), None
+    pins = detail.get("pins") if record.status == COMMITTED else None
+    chunks = len(pins) if pins else detail.get("chunks", 1)
+    size = detail.get("chunk_size") or detail.get("divided_by")
+    keyed = detail.get("keyed") or not name.isdecimal()
+    of = range(chunks) if not size or keyed else range(int(name) // size, min(int(name) // size + 1, chunks))
+    for chunk in of:
+        async for page in store.journal.segments(header.run_id, record.step_id, chunk):
+            for segment in page:
+                if segment.fence <= header.base_fence or (pins and segment.seq > pins[chunk]):
+                    continue
+                for outcome in outcomes_of(segment):
+                    if _is_named(outcome, record.step_id, name):
+                        if outcome.succeeded:
+                            return outcome
+                        failure = outcome
     return failure
 
 
