@@ -39,6 +39,7 @@ RUNS = {
     "extract_all": ({"manifest": "documents.jsonl"}, 3),
     "price_all": ({"items": ["a", "bc"]}, 3),
     "score_all": ({"names": ["a", "bc"]}, 27),
+    "count_words": ({"manifest": "documents.jsonl"}, 15),
 }
 # Waits for an hour: the commands below it start it, signal it and let it go on.
 DRIVEN_BY_COMMANDS = {"order", "statements"}
