@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable
@@ -32,6 +33,16 @@ def moment(seconds: float) -> None:
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass
+
+
+async def tasks_left() -> set[str]:
+    """The tasks of this event loop that don't end by themselves."""
+    for _ in range(100):
+        left = {task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()}
+        if not left:
+            break
+        await asyncio.sleep(0.01)
+    return left
 
 
 def full() -> bool:

@@ -11,7 +11,7 @@ from durable_core.aws.transport import Transport
 from tests.aws_place import AwsPlace
 from tests.cloud import ENVIRONMENT, Cloud, Lent, aws_threads, open_clients, patient
 from tests.stores import WITH_DYNAMODB, WITH_DYNAMODB_IF_FULL, Place, Processes
-from tests.waiting import until
+from tests.waiting import tasks_left, until
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -31,6 +31,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     found = Place(request.param, tmp_path, url=url, opens=opens)
     yield found
     await found.close()
+    assert await tasks_left() == set()
 
 
 @pytest.fixture(scope="module")

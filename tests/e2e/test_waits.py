@@ -41,7 +41,7 @@ from durable_core.testing.fake_clock import FakeClock
 from durable_core.testing.forwarding_journal import ForwardingJournal
 from tests.leftovers import noise
 from tests.stores import WITH_DYNAMODB, Place, Processes, crash, statuses, verb_of
-from tests.waiting import full
+from tests.waiting import full, tasks_left
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -85,6 +85,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     found = Place(request.param, tmp_path, FakeClock(), url=url, opens=opens)  # type: ignore[arg-type]  # a clock, too
     yield found
     await found.close()
+    assert await tasks_left() == set()
 
 
 @step
