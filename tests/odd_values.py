@@ -301,6 +301,7 @@ ODD_CONTAINERS: dict[str, object] = {
     "dict empty": {},
     "dict order": {"b": 1, "a": 2, "B": 3},
     "dict empty key": {"": 1},
+    "dict 1 MB key": {"k" * 2**20: 1},
     "dict int keys": {1: "a", "1": "b", 2: "c"},
     "dict bool and text keys": {True: 1, "true": 2, "True": 3},
     "dict none key": {None: 1, "null": 2, "None": 3},
