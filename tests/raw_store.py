@@ -240,6 +240,7 @@ def _plain(given: dict[str, Any]) -> Any:
 
 def raw(place: Place, aws: AwsPlace | None = None) -> RawStore:
     """What lies under a place."""
+    aws = aws or getattr(place.opens, "__self__", None)
     if aws is not None:
         return _Dynamo(aws)
     store: Any = place.store()
