@@ -1,0 +1,120 @@
+"""The built functions in the local cloud, with workflows of the tests beside the examples."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from durable_core.local.cloud import BUILT, LocalCloud, LocalSettings
+from durable_core.local.template import read_template
+from tests.artefacts import ROOT, built, sam_python
+from tests.policies import missing
+
+PROBES = ROOT / "tests" / "e2e" / "programs" / "cloud_probes.py"
+# The emulator's start counts against it, also on a busy machine.
+TIMEOUT_S = 8
+VISIBLE_S = 14  # a lease ends five seconds after the invocation: before that nobody takes the run over
+_TRIGGERED = ("DriveRun", "WorkChunk")
+
+
+def lay_out(folder: Path, *, template: str | None = None) -> Path:
+    """A project whose functions are the built ones, and know the workflows of the tests, too."""
+    host = built("host")
+    folder.mkdir(exist_ok=True)
+    (folder / ".venv-sam").symlink_to(sam_python().parents[1])
+    text = template if template is not None else (ROOT / "template.yaml").read_text("utf-8")
+    (folder / "template.yaml").write_text(text, "utf-8")
+    for function in (path.parent for path in host.glob("*/app.py")):
+        place = folder / BUILT / function.name
+        place.mkdir(parents=True)
+        for entry in function.iterdir():
+            if entry.name != "functions":
+                (place / entry.name).symlink_to(entry)
+                continue
+            shutil.copytree(entry, place / "functions")
+            shutil.copy(PROBES, place / "functions" / "workflows")
+    return folder
+
+
+@contextlib.contextmanager
+def deployed(folder: Path, *, template: str | None = None, concurrency: int = 4) -> Iterator[Deployed]:
+    """The local cloud with what was built, with short time-outs."""
+    settings = LocalSettings(
+        project=lay_out(folder, template=template),
+        parameters={"Concurrency": str(concurrency), "LogLevel": "debug"},
+        timeouts_s=dict.fromkeys(_TRIGGERED, TIMEOUT_S),
+        visibility_s={"DriveQueue": VISIBLE_S, "WorkQueue": VISIBLE_S},
+        every_s=2,
+        logs=folder / "logs",
+    )
+    with LocalCloud(settings) as cloud:
+        found = Deployed(cloud, folder)
+        yield found
+        # Whatever a test had the functions do: their roles allow it.
+        assert missing(found.template, cloud.outputs, cloud.aws.calls()) == []
+
+
+class Deployed:
+    """It, and short words for what tests do with it.
+
+    Attributes:
+        cloud: The local cloud.
+        folder: Of the project; `logs` are in it.
+    """
+
+    def __init__(self, cloud: LocalCloud, folder: Path) -> None:
+        self.cloud = cloud
+        self.folder = folder
+
+    @property
+    def template(self) -> dict[str, Any]:
+        """That it was made from."""
+        return read_template(self.folder / "template.yaml")
+
+    def call(self, function: str, event: Any) -> Any:
+        """What a function answers."""
+        answer = self.cloud.functions[function].invoke(event)
+        assert answer.failure is None, answer
+        return answer.payload
+
+    def start(self, workflow: str, run_id: str, **inputs: Any) -> Any:
+        return self.call("StartRun", {"workflow": workflow, "run_id": run_id, "inputs": inputs})
+
+    def inspect(self, run_id: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.call("InspectRun", {"run_id": run_id})
+        return found
+
+    def ended(self, run_id: str, *, limit_s: float = 120) -> dict[str, Any]:
+        """The run, once it is over."""
+        end = time.monotonic() + limit_s
+        while True:
+            found = self.inspect(run_id)
+            if found["status"] in ("COMPLETED", "FAILED", "CANCELLED"):
+                return found
+            assert time.monotonic() < end, f"{run_id} is still {found}"
+            time.sleep(0.3)
+
+    def send_drive(self, run_id: str, times: int = 1) -> None:
+        client = self.cloud.aws.client("sqs")
+        for _ in range(times):
+            body = json.dumps({"kind": "drive", "run_id": run_id})
+            client.send_message(QueueUrl=self.cloud.outputs["DriveQueueRef"], MessageBody=body)
+
+    def letters(self) -> list[str]:
+        """Takes what is in all dead letters."""
+        client, found = self.cloud.aws.client("sqs"), []
+        for name in ("DriveDeadLetters", "WorkDeadLetters", "RequestDeadLetters"):
+            url = self.cloud.outputs[f"{name}Ref"]
+            reply = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10)
+            found += [one["Body"] for one in reply.get("Messages", ())]
+        return found
+
+    def logs(self, functions: Iterable[str] = ("",)) -> str:
+        """What the functions have written."""
+        names = [f"LOCAL-{one}*.log" for one in functions]
+        return "".join(path.read_text() for name in names for path in (self.folder / "logs").glob(name))
