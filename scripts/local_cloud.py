@@ -2,7 +2,7 @@
 
     .venv/bin/python scripts/local_cloud.py [--from-source] [--logs FOLDER] ...      all options: --help
 
-Functions run as `scripts/build.sh host` built them, which is done first if it wasn't.
+Functions are built first, for this Python, unless they are run from source.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 
 
 def main() -> int:
-    """Builds if need be, then runs the command."""
+    """Builds, then runs the command."""
     sys.path.insert(0, str(ROOT))
     from durable_core.cli.app import execute
-    from durable_core.local.cloud import BUILT
 
     args = sys.argv[1:]
-    if not {"--from-source", "-h", "--help"} & set(args) and not (ROOT / BUILT).is_dir():
+    if not {"--from-source", "-h", "--help"} & set(args):
         environment = {**os.environ, "PYTHON": sys.executable}
         subprocess.run(["bash", str(ROOT / "scripts" / "build.sh"), "host"], env=environment, check=True)
     return execute(["local-cloud", "--project", str(ROOT), *args])
