@@ -128,6 +128,8 @@ async def compliance_scan(
     max_bytes: int = MAX_BYTES,
     max_concurrency: int = 4,
     scan_log: str | None = None,
+    distribute: bool = False,
+    chunk_size: int | None = None,
 ) -> ScanSummary:
     """Scan documents for personal and financial data and write a report.
 
@@ -144,6 +146,8 @@ async def compliance_scan(
         max_bytes: Larger documents are reported as unreadable.
         max_concurrency: Documents in work at a time.
         scan_log: A file that gets one line at each start of a scan, to count them by.
+        distribute: Whether several workers share the documents; all must see the folders.
+        chunk_size: How many documents a worker takes at a time, if they are shared.
 
     Raises:
         ValueError: An input is missing or out of range.
@@ -160,7 +164,12 @@ async def compliance_scan(
     scan_each = partial(scan_document, max_bytes=max_bytes, scan_log=scan_log)
     # A document that fails every attempt, or kills its process each time, takes no other with it.
     batch = await ctx.map(
-        scan_each, listing.documents, max_concurrency=max_concurrency, tolerate_failures=1.0
+        scan_each,
+        listing.documents,
+        max_concurrency=max_concurrency,
+        tolerate_failures=1.0,
+        distribute=distribute,
+        chunk_size=chunk_size,
     )
     assessments = await ctx.step(assess_documents, listing, batch, today, retention_years)
     worst = _worst(listing.documents, assessments)[:llm_documents]

@@ -48,8 +48,8 @@ def test_runs_in_the_cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         what_is_over_is_told_to_the_bus(cloud)
         what_is_due_is_sent_for_and_what_is_old_goes(cloud, tmp_path / "lost")
         no_payload_is_in_the_logs(cloud)
-        spare = unused(cloud.template, cloud.cloud.outputs, cloud.cloud.aws.calls())
-        assert [one for one in spare if "Work" not in one] == []
+        a_map_is_shared_by_workers(cloud, tmp_path / "crowd")
+        assert unused(cloud.template, cloud.cloud.outputs, cloud.cloud.aws.calls()) == []
 
 
 @pytest.mark.slow
@@ -96,6 +96,14 @@ def a_message_delivered_five_times_has_one_driver_at_a_time(cloud: Deployed, fil
     assert counted == Counter(map(str, range(6)))
 
 
+def a_map_is_shared_by_workers(cloud: Deployed, file: Path) -> None:
+    cloud.start("crowd", "crowd", items=40, file=str(file))
+    ended = cloud.ended("crowd")
+    assert (ended["status"], ended["crashes"]) == ("COMPLETED", 0)
+    lines = [line.split() for line in file.read_text().splitlines()]
+    assert sorted(int(number) for number, _ in lines) == list(range(40))
+
+
 def runs_are_started_and_signalled_over_http_and_the_bus(cloud: Deployed) -> None:
     start = {"workflow": "discreet", "inputs": {"secret": GIVEN}}
     assert post(cloud, "/runs", {**start, "run_id": "by-http"})[0] == 202
@@ -137,7 +145,8 @@ def a_step_that_takes_longer_than_a_function_may_ends_failed(cloud: Deployed) ->
         assert ended["error"]["code"] == "CRASH_LIMIT_REACHED"
         (step,) = ended["steps"]
         assert (step["status"], step["crashes"]) == ("FAILED", 3)
-    assert cloud.cloud.functions["DriveRun"].outcomes["timeout"] == 3  # `blocking` holds up the whole process
+    # `blocking` holds up its whole process; the other one is handed over in time, unless the machine is busy.
+    assert cloud.cloud.functions["DriveRun"].outcomes["timeout"] >= 3
 
 
 def what_is_over_is_told_to_the_bus(cloud: Deployed) -> None:

@@ -46,7 +46,8 @@ DRIVEN_BY_COMMANDS = {"order", "statements"}
 FAILS = "durable run statements:statements"  # on purpose, to be settled by the commands below it
 # Commands that need what isn't here, or never end; what is in the scripts is run by CI and by hand.
 NOT_RUN = (
-    "scripts/", "durable init --store 'dynamodb://", "durable worker", "durable local-cloud", "sqlite3 ", "pip install", "export ",
+    "scripts/", "durable init --store 'dynamodb://", "durable worker", "durable local-cloud", "sqlite3 ",
+    "pip install", "export ",
 )  # fmt: skip
 # Their blocks are run by tests of their own: tests/e2e/test_readme_walkthroughs.py, on every store, and
 # tests/crashes/test_pytest_plugin.py.

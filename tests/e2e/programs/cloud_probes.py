@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import time
+from functools import partial
 from pathlib import Path
 
 from durable_core import Context, current_step, step, workflow
@@ -61,6 +63,33 @@ async def pause(number: int, s: float, file: str) -> int:
 async def stroll(ctx: Context, steps: int, s: float, file: str) -> int:
     """Some steps that take their time."""
     return sum([await ctx.step(pause, number, s, file) for number in range(steps)])
+
+
+@step
+def gather(items: int) -> list[str]:
+    return [f"{number}-{random.randbytes(10_000).hex()}" for number in range(items)]
+
+
+@step(semantics="at_most_once")
+async def settle(number: int, file: str) -> int:
+    note(file, f"{number} {os.getpid()}")
+    await asyncio.sleep(0.4)
+    return number
+
+
+async def one_of_many(ctx: Context, item: str, file: str) -> str:
+    """Large both ways: items and outputs are in the bucket."""
+    await ctx.step(settle, int(item.partition("-")[0]), file)
+    return item
+
+
+@workflow
+async def crowd(ctx: Context, items: int, file: str) -> int:
+    """A map that workers share; there is more to do in a chunk than fits into an invocation."""
+    each = partial(one_of_many, file=file)
+    given = await ctx.step(gather, items)
+    batch = await ctx.map(each, given, distribute=True, chunk_size=items // 2, max_concurrency=1)
+    return batch.succeeded
 
 
 @step(semantics="at_most_once")
