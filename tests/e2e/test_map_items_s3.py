@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +13,20 @@ from pydantic import BaseModel
 
 from durable_core import Context, DurableWorkflowExecutor, Jsonl, step, workflow
 from durable_core.aws.ranges import RangedObject
-from durable_core.errors import JournalUnavailable, ManifestError, MapFailed, StepMismatch
+from durable_core.errors import JournalUnavailable, ManifestError, MapFailed, RunFailed, StepMismatch
 from tests.cloud import Cloud, open_clients
 from tests.cloud_faults import DENIED, UNREACHABLE, FaultyTransport
-from tests.e2e.batches import World, batch_and_step, failure, failure_again, outputs, raises, resumed, world
+from tests.e2e.batches import (
+    World,
+    batch_and_step,
+    batch_of,
+    failure,
+    failure_again,
+    outputs,
+    raises,
+    resumed,
+    world,
+)
 from tests.manifests import Home, faulty_manifests, in_parts_of
 from tests.stores import Place
 
@@ -156,3 +167,44 @@ async def test_a_manifest_that_is_gone_after_the_commit_is_a_mismatch(place: Pla
     assert isinstance(error.__cause__, ManifestError)
     assert await resumed(place.executor(), wf=batch_and_step, on_change="keep") == [10, 20, 30, 40, 50, 60]
     assert world.taken() == []
+
+
+# ---- Shared among workers ----
+
+
+async def served(place: Place) -> str:
+    """Two workers pass over the store until the run is over; gives how it ended."""
+    workers = [place.executor() for _ in range(2)]
+    for _ in range(20):
+        await asyncio.gather(*(one.worker(concurrency=2).recover() for one in workers))
+        if (status := (await workers[0].get("r1")).status) in ("COMPLETED", "FAILED"):
+            return status
+    raise AssertionError("the run has no end")
+
+
+async def test_workers_that_share_a_map_read_their_own_parts_of_the_object(
+    place: Place, home: Home, faulty: list[FaultyTransport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_parts_of(monkeypatch, 100)
+    world.options = {"distribute": True, "chunk_size": 2}
+    assert (await place.executor().run(batch_of, run_id="r1", on_wait="suspend")).status == "SUSPENDED"
+    planned = len(faulty)
+    assert await served(place) == "COMPLETED"
+    assert world.taken() == [1, 2, 3, 4, 5, 6]
+    assert await outputs(place.executor()) == [10, 20, 30, 40, 50, 60]
+    parts = {one["Range"] for made in faulty[planned:] for one in made.requests("get_object")}
+    assert parts >= {"bytes=0-3", "bytes=4-7", "bytes=8-11"}
+
+
+async def test_an_object_that_was_replaced_since_it_was_divided_ends_a_shared_map(
+    place: Place, home: Home
+) -> None:
+    world.options = {"distribute": True, "chunk_size": 2}
+    assert (await place.executor().run(batch_of, run_id="r1", on_wait="suspend")).status == "SUSPENDED"
+    home.put(b"1\n2\n3\n4\n55\n6\n")
+    assert await served(place) == "FAILED"
+    assert world.taken() == []
+    with pytest.raises(RunFailed, match="was changed"):
+        await outputs(place.executor())
+    home.put(b"1\n2\n3\n4\n5\n6\n")
+    assert await resumed(place.executor()) == [10, 20, 30, 40, 50, 60]

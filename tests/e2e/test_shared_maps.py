@@ -100,6 +100,7 @@ class Told:
 # ---- Shared ----
 
 
+@pytest.mark.over_dynamodb
 async def test_workers_share_a_map_each_item_once_and_the_last_one_wakes_the_run(place: Place) -> None:
     world.items = lambda: list(range(30))
     workers = [place.executor() for _ in range(3)]
