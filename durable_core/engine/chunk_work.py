@@ -305,7 +305,10 @@ class ChunkWork:
         new_failures = table.failed > self._failed_before
         wakes = status == FAILED or is_over or self._of.stops or new_failures
         if status == COMPLETED and not wakes:
-            wakes = not await drive.ask(self._view.has_others, self._tools, self._of, self._chunk.chunk)
+            try:
+                wakes = not await ask(self._view.has_others, self._tools, self._of, self._chunk.chunk)
+            except JournalUnavailable:  # once too often does no harm
+                wakes = True
         departure = ChunkDeparture(
             status=status,
             succeeded=table.succeeded,

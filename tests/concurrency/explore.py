@@ -21,11 +21,12 @@ from tests.concurrency.processes import simulated
 from tests.concurrency.promises import Violation
 from tests.concurrency.prune_scenarios import PRUNE_SCENARIOS
 from tests.concurrency.scenarios import PLAIN_SCENARIOS
+from tests.concurrency.shared_map_scenarios import SHARED_MAP_SCENARIOS
 from tests.concurrency.simulation import Scenario, World
 from tests.concurrency.traces import brief
 from tests.concurrency.wait_scenarios import WAIT_SCENARIOS
 
-SCENARIOS = (*PLAIN_SCENARIOS, *MAP_SCENARIOS, *PRUNE_SCENARIOS, *WAIT_SCENARIOS)
+SCENARIOS = (*PLAIN_SCENARIOS, *MAP_SCENARIOS, *PRUNE_SCENARIOS, *WAIT_SCENARIOS, *SHARED_MAP_SCENARIOS)
 FAULT_SHARE = 0.12
 
 

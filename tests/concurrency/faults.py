@@ -40,13 +40,13 @@ FAULTS = (
     Fault(
         "begin-over-higher-fence",
         "engine/recorded.py",
-        "if seen.status == STARTED and seen.fence >= drive.lease.fence and seen.attempt_id != own:",
+        "if seen.status == STARTED and drive.is_as_late(seen) and seen.attempt_id != own:",
         "if False:",
     ),
     Fault(
         "outcome-of-a-higher-fence-is-used",
         "engine/recorded.py",
-        "        if seen.fence > drive.lease.fence:\n            raise drive.fenced_by(seen)\n",
+        "        if drive.is_later(seen):\n            raise drive.fenced_by(seen)\n",
         "",
     ),
     Fault(
@@ -181,7 +181,7 @@ FAULTS = (
     Fault(
         "certain-of-last-owner",
         "engine/drive.py",
-        "dead_from_ms = self.gone.get(record.fence)",
+        "dead_from_ms = self.gone.get(self.rank(record))",
         "dead_from_ms = min((one for one in self.gone.values() if one is not None), default=None)",
         scenario="at_most_once, stray",
         limit=1000,
@@ -278,7 +278,7 @@ FAULTS = (
     Fault(
         "segment-goes-past-a-higher-fence",
         "engine/batch_log.py",
-        "        if segment.fence > drive.lease.fence:\n            raise drive.fenced_by(segment)\n",
+        "        if drive.is_later(segment):\n            raise drive.fenced_by(segment)\n",
         "",
         scenario="map",
     ),
@@ -293,7 +293,7 @@ FAULTS = (
     Fault(
         "segments-of-an-earlier-life-are-taken-in",
         "engine/batch_log.py",
-        "if segment.fence <= drive.lease.base_fence or segment.seq < self.first_seq:",
+        "if segment.fence <= self.above_fence or segment.seq < self.first_seq:",
         "if segment.seq < self.first_seq:",
         scenario="map, reuse",
     ),
@@ -307,7 +307,7 @@ FAULTS = (
     Fault(
         "item-of-a-late-owner-fences",
         "engine/batch_items.py",
-        "if row is None or row.fence >= drive.lease.fence or as_seen(row) == as_seen(seen):",
+        "if row is None or drive.is_as_late(row) or as_seen(row) == as_seen(seen):",
         "if True:",
         scenario="map, three owners",
         sql=False,
@@ -316,7 +316,7 @@ FAULTS = (
     Fault(
         "item-is-begun-over-a-higher-fence",
         "engine/batch_items.py",
-        "if row is None or row.fence >= drive.lease.fence or as_seen(row) == as_seen(seen):",
+        "if row is None or drive.is_as_late(row) or as_seen(row) == as_seen(seen):",
         "if row is None or as_seen(row) == as_seen(seen):",
         scenario="map, three owners",
         sql=False,
@@ -445,8 +445,8 @@ FAULTS = (
     Fault(
         "deaths-before-the-last-are-forgotten",
         "engine/admission.py",
-        "    gone = gone_of(seen)\n",
-        "    gone: dict[int, bool] = {}\n",
+        "    gone: dict[int, int | bool | None] = dict(gone_of(seen))\n",
+        "    gone: dict[int, int | bool | None] = {}\n",
         scenario="at_most_once, all dead",
     ),
     Fault(
@@ -465,10 +465,41 @@ FAULTS = (
     ),
     Fault(
         "lease-of-the-store-by-ones-own-clock",
-        "engine/admission.py",
+        "engine/owners.py",
         "return tools.clock.now_ms() + tools.journal.skew_ms",
         "return tools.clock.now_ms()",
         scenario="retried later",
         sql=True,
+    ),
+    Fault(
+        "chunk-claim-without-empty-segment",
+        "engine/chunk_work.py",
+        "            await log.claim()\n",
+        "",
+        scenario="shared map, one chunk",
+        walks=3000,
+    ),
+    Fault(
+        "chunk-end-without-wake",
+        "engine/chunk_work.py",
+        "self._tools.journal.leave_chunk, self._lease, departure, wakes=wakes)",
+        "self._tools.journal.leave_chunk, self._lease, departure, wakes=False)",
+        scenario="shared map",
+    ),
+    Fault(
+        "chunk-end-is-not-looked-at-again",
+        "engine/chunk_work.py",
+        "woken = not others and await rejoin(self._tools, drive.header, self._of)",
+        "woken = False",
+        scenario="shared map",
+        walks=3000,
+    ),
+    Fault(
+        "last-look-without-chunks",
+        "engine/suspension.py",
+        "            if await look():\n",
+        "            if False:\n",
+        scenario="shared map",
+        walks=3000,
     ),
 )

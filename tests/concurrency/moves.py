@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from durable_core.errors import DurableError, JournalUnavailable
-from durable_core.records import Reply, RunHeader
 from tests.concurrency.processes import Process, Request, who
 
 if TYPE_CHECKING:
@@ -94,10 +93,9 @@ class Move:
         token = who.set(process)
         try:
             asked_at_ms = process.clock.boot_ms()
-            reply: Reply[RunHeader] = self.world.journal.open_renewer().renew(held.lease, held.lease_ms)
-            if reply.ok:
+            reply = held.renewed(self.world.journal.open_renewer())
+            if reply:
                 held.lengthened(asked_at_ms)
-            held.told(reply)
         finally:
             who.reset(token)
         process.history = hash((process.history, "renewal", reply))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WRITES = (
     "create", "acquire", "leave", "cancel", "begin", "commit", "put", "append", "renew", "delete", "bury",
-    "send", "take", "wake",
+    "send", "take", "wake", "claim", "leave_chunk",
 )  # fmt: skip
 
 who: ContextVar[Process | None] = ContextVar("who", default=None)

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from durable_core.journal.base import Lease
+from durable_core.journal.chunks import ChunkLease
 from durable_core.journal.memory import MemoryJournal
 from durable_core.outcomes import outcomes_of
 from durable_core.records import (
@@ -13,6 +14,7 @@ from durable_core.records import (
     COMPLETED,
     MAP_KIND,
     PRUNING,
+    RUNNING,
     SKIPPED,
     TOMBSTONE,
     Reply,
@@ -137,7 +139,8 @@ class Promises:
         asked = request.what[0] if request.what else None
         if isinstance(asked, Lease) and not asked.owner.startswith(f"{process.name}."):
             raise Violation(f"{process.name} drives with the lease of {asked.owner}")
-        if request.verb in ("begin", "put") and isinstance(asked, StepRecord):
+        in_chunk = any(isinstance(one, ChunkLease) for one in request.what)
+        if request.verb in ("begin", "put") and isinstance(asked, StepRecord) and not in_chunk:
             record = asked
             if record.fence != process.fence:
                 raise Violation(f"{process.name} owns fence {process.fence}, and writes under {record.fence}")
@@ -149,6 +152,12 @@ class Promises:
                 raise Violation(f"{process.name} asks again, as if it had learned nothing from the refusal")
             process.refused = refused
         process.knows = max(process.knows, getattr(reply.row, "fence", 0))
+
+    def give_chunk_up(self, process: Process) -> None:
+        """The process was fenced from a chunk: has it lost it?"""
+        for chunk in self.journal.claims.values():
+            if chunk.status == RUNNING and chunk.owner_process == process.name:
+                raise Violation(f"{process.name} was fenced, although {brief(chunk)} is its own")
 
     def give_way(self, process: Process) -> None:
         """The process was fenced: was it not the rightful owner?"""

@@ -22,7 +22,7 @@ from durable_core.engine.tools import tools_of
 from durable_core.envelope import DEFAULT_CAP
 from durable_core.errors import JournalUnavailable
 from durable_core.journal.memory import MemoryJournal
-from durable_core.records import ENDED, FAILED, RunHeader, StepRecord
+from durable_core.records import ENDED, FAILED, SUSPENDED, RunHeader, StepRecord
 from durable_core.store import Store
 from durable_core.testing.fake_clock import FakeClock
 from durable_core.testing.scheduled_journal import ScheduledJournal
@@ -259,6 +259,10 @@ class World:
         rests = [rest_ms for process in self.needed() if (rest_ms := process.clock.rest_ms()) is not None]
         found = [Move(self, "rest", min(rests))] if rests and not ready else []
         header = self.header()
+        if not ready and (left_ms := self.chunks_left_ms()) is not None:
+            found.append(Move(self, "rest", left_ms + 1))
+        elif not ready and header is not None and self.may_be_netted and header.status == SUSPENDED:
+            found.append(Move(self, "rest", header.due_at_ms - self.clock.now_ms() + 1))
         if header is not None and header.owner is not None and self.lease_left_ms(header) >= 0:
             if not ready:
                 found.append(Move(self, "lease over", header.owner_process))
@@ -270,6 +274,17 @@ class World:
     def needed(self) -> list[Process]:
         """Those who have promises to keep, and can."""
         return [process for process in self.processes if process.alive and process.role]
+
+    @property
+    def may_be_netted(self) -> bool:
+        """Whether somebody has died or found the store out of reach: then a run may be left to its net."""
+        is_out = any(move.kind == "outage" for move, _ in self.trace)
+        return is_out or any(not process.alive for process in self.processes)
+
+    def chunks_left_ms(self) -> int | None:
+        """For how long a chunk is held; None if none is."""
+        left = [chunk.lease_until_ms - self.clock.now_ms() for chunk in self.journal.claims.values()]
+        return min((ms for ms in left if ms >= 0), default=None)
 
     def lease_left_ms(self, header: RunHeader) -> int:
         """For how long somebody still takes the lease for held; below 0 for nobody."""
@@ -305,6 +320,7 @@ class World:
                 tuple(sorted(self.journal.records.items())),
                 tuple(sorted(self.journal.logs.items())),
                 tuple(sorted(self.journal.letters.items())),
+                tuple(sorted(self.journal.claims.items())),
                 self.messages,
                 tuple((p.history, p.alive, *p.clock.key()) for p in self.processes),
                 tuple((p.name, held.until_ms) for p in self.processes for held in p.held),
