@@ -7,6 +7,7 @@ from typing import Any
 
 from durable_core.aws.transport import Service, Transport
 from durable_core.blobs.s3 import S3Blobs
+from durable_core.checkpoints.dynamodb import DynamoCheckpoints
 from durable_core.clock import Clock
 from durable_core.journal import _dynamodb_keys as keys
 from durable_core.journal import _items as items
@@ -52,7 +53,8 @@ class AwsPlace:
     ) -> Store:
         journal = self.journal(clock, page_items=page_items, over=over)
         blobs = S3Blobs(over or self.faulty, self.bucket, self.prefix)
-        return Store(f"dynamodb://{self.table}", journal, blobs, inline_max_bytes)
+        checkpoints = DynamoCheckpoints(over or self.faulty, self.table)
+        return Store(f"dynamodb://{self.table}", journal, blobs, inline_max_bytes, checkpoints)
 
     def items(self) -> list[keys.Item]:
         """All of the table, in a scan, which only a test may do."""

@@ -23,6 +23,7 @@ ON = CheckpointingConfig(enabled=True)
 TASK = "sort the invoices"
 
 
+@pytest.mark.over_dynamodb
 async def test_each_agent_leaves_its_state_under_its_own_name(place: Place) -> None:
     executor = place.executor(checkpointing=ON)
     result = await executor.run(agent_crew.agent_crew, session_id="crew-7", task=TASK)

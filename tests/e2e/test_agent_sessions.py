@@ -101,6 +101,7 @@ async def test_each_step_leaves_its_output_and_what_it_was_called_with(place: Pl
     assert latest.inputs == ((first.state,), {"factor": 3}, None)
 
 
+@pytest.mark.over_dynamodb
 async def test_a_step_is_replayed_from_its_checkpoint_as_it_ran_in_the_workflow(place: Place) -> None:
     executor = place.executor(checkpointing=ON)
     await executor.run(crew, session_id=SESSION, topic="otters")

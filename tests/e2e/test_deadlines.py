@@ -35,6 +35,7 @@ def invoked(place: Place, left_ms: int, function: str = "f") -> LambdaDeadline:
 # ---- What is started ----
 
 
+@pytest.mark.over_dynamodb
 async def test_no_step_is_started_that_may_take_longer_than_is_left(place: Place) -> None:
     clock, ran = place.turn_clock(), list[str]()
 

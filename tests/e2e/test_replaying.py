@@ -43,6 +43,7 @@ async def later(name: str) -> str:
     return name
 
 
+@pytest.mark.over_dynamodb
 async def test_a_run_gives_what_it_gave_and_no_body_is_run(place: Place) -> None:
     """Steps, maps, branches, waits and failures, from their records alone; nothing is changed."""
     executor = place.executor()
