@@ -23,7 +23,7 @@ function bytes(count) {
   return unit ? `${count.toFixed(1)} ${units[unit]}` : `${count} B`;
 }
 
-const moment = (ms) => new Date(data.timeline.start_ms + ms).toISOString().replace("T", " ").replace(/\.?0*Z$/, "Z");
+const moment = (ms) => new Date(data.timeline.start_ms + ms).toISOString().replace("T", " ");
 const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 const took = (row) => (row.start === undefined || row.start === null || row.end === undefined || row.end === null ? null : Math.max(row.end - row.start, 0));
 const tone = (row) => (row.scope ? "t-scope" : `t-${row.marks[0].replace(" ", "-")}`);

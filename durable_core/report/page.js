@@ -114,7 +114,7 @@ theme.addEventListener("click", () => {
 dark.addEventListener("change", tellTheme);
 addEventListener("resize", () => { drawOverview(); draw(); });
 
-const height = Math.max(Math.min(rows.length, 22), 6) * rowHeight();
+const height = Math.max(Math.min(rows.length, 22), 3) * rowHeight();
 box.style.height = `min(62vh, ${height}px)`;
 theme.hidden = false;
 update();
