@@ -493,7 +493,7 @@ def test_a_listing_goes_on_where_the_page_before_ended(cli: Cli) -> None:
     for n in range(5):
         month(cli, f"r{n}", "ann")
     pages, after = [], []
-    while True:
+    while len(pages) < 4:
         page = cli("list", "--limit", "2", *after, "--json").document
         pages.append([run["run_id"] for run in page["runs"]])
         assert page["more"] is (page["next"] is not None)
