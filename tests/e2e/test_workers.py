@@ -140,6 +140,31 @@ async def test_each_of_many_suspended_runs_gets_its_own_signal_once(nursery: Nur
     assert len(bodies(tmp_path / "bodies")) == SIGNALS
 
 
+async def test_a_process_in_which_a_run_waits_releases_it_on_sigterm(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    pid = nursery.start("working", tmp_path / "runs.db", tmp_path, "ask")
+    async with DurableWorkflowExecutor(db_path=tmp_path / "runs.db") as executor:
+        until(lambda: count(tmp_path / "asking") == 1, "the process")
+        deadline = time.monotonic() + 20
+        while not await waits_for_its_answer(executor):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)  # noqa: ASYNC251 - nothing else runs in this process
+        os.kill(pid, signal.SIGTERM)
+        assert nursery.wait(pid) == 128 + signal.SIGTERM
+        view = await executor.get("r1")
+        assert (view.status, view.crashes, view.owner_process) == ("PENDING", 0, None)
+        assert [one.status for one in await executor.steps("r1")] == ["STARTED"]
+        await executor.signal("r1", "answer", "answer 1")
+        assert (await executor.run(asked, resume_run_id="r1")).output == "thanks for answer 1"
+
+
+async def waits_for_its_answer(executor: DurableWorkflowExecutor) -> bool:
+    if await executor.store.journal.header("r1") is None:
+        return False
+    return [one.status for one in await executor.steps("r1")] == ["STARTED"]
+
+
 async def test_of_two_workers_one_drives_a_run_and_the_other_takes_it_over(
     nursery: Nursery, tmp_path: Path
 ) -> None:

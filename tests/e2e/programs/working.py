@@ -47,7 +47,10 @@ async def napping(ctx: Context, folder: str, seconds: float) -> None:
 
 
 def main(db: str, folder: str, task: str, *args: int) -> int:
-    asyncio.run({"serve": _serve, "send": _send}[task](db, folder, *args))
+    try:
+        asyncio.run({"serve": _serve, "send": _send, "ask": _ask}[task](db, folder, *args))
+    except SystemExit as asked_to_stop:
+        return int(asked_to_stop.code or 0)
     return 0
 
 
@@ -56,6 +59,13 @@ async def _serve(db: str, folder: str, concurrency: int) -> None:
     async with DurableWorkflowExecutor(db_path=db) as executor:
         note(f"{folder}/serving", concurrency)
         await executor.worker(concurrency=concurrency).serve()
+
+
+async def _ask(db: str, folder: str) -> None:
+    """Waits for the answer in its process."""
+    async with DurableWorkflowExecutor(db_path=db) as executor:
+        note(f"{folder}/asking", 0)
+        await executor.run(asked, run_id="r1", folder=folder)
 
 
 async def _send(db: str, folder: str, first: int, every: int, count: int) -> None:
