@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,7 +113,7 @@ def patient() -> Iterator[None]:
 def running_cloud() -> Iterator[Cloud]:
     """Starts a server, and ends it."""
     with subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("moto_process.py"))],
+        [sys.executable, "-m", "durable_core.local.aws_process"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -42,14 +42,23 @@ def lay_out(folder: Path, *, template: str | None = None) -> Path:
 
 
 @contextlib.contextmanager
-def deployed(folder: Path, *, template: str | None = None, concurrency: int = 4) -> Iterator[Deployed]:
-    """The local cloud with what was built, with short time-outs."""
+def deployed(
+    folder: Path, *, template: str | None = None, concurrency: int = 4, every_s: float = 2
+) -> Iterator[Deployed]:
+    """The local cloud with what was built, with short time-outs.
+
+    Args:
+        folder: For everything that it makes.
+        template: Instead of ours.
+        concurrency: Sandboxes for each queue.
+        every_s: Between two sweeps, which send for runs whose messages are late.
+    """
     settings = LocalSettings(
         project=lay_out(folder, template=template),
         parameters={"Concurrency": str(concurrency), "LogLevel": "debug"},
         timeouts_s=dict.fromkeys(_TRIGGERED, TIMEOUT_S),
         visibility_s={"DriveQueue": VISIBLE_S, "WorkQueue": VISIBLE_S},
-        every_s=2,
+        every_s=every_s,
         logs=folder / "logs",
     )
     with LocalCloud(settings) as cloud:

@@ -9,7 +9,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from durable_core import Context, current_step, step, workflow
+from durable_core import Context, Done, NotDone, current_step, step, workflow
 
 MARKER = "marker-in-an-output-5581"
 
@@ -70,7 +70,12 @@ def gather(items: int) -> list[str]:
     return [f"{number}-{random.randbytes(10_000).hex()}" for number in range(items)]
 
 
-@step(semantics="at_most_once")
+def was_settled(key: str, number: int, file: str) -> Done | NotDone:
+    lines = Path(file).read_text("utf-8").splitlines() if Path(file).exists() else []
+    return Done(number) if any(line.split()[0] == str(number) for line in lines) else NotDone()
+
+
+@step(semantics="at_most_once", verify=was_settled)
 async def settle(number: int, file: str) -> int:
     note(file, f"{number} {os.getpid()}")
     await asyncio.sleep(0.4)
