@@ -26,6 +26,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.sqs.models import SQSBackend
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from durable_core.local.aws_endpoint import ADDRESS_IN_USE
@@ -39,6 +40,25 @@ if TYPE_CHECKING:
 _ONE_AT_A_TIME: Final = ("dynamodb", "s3")
 _COUNTED: Final = ("dynamodb", "s3", "sqs", "events")
 _GRACE_S: Final = 2.0
+
+_sending = threading.local()  # `lineage` of the sandbox whose request a thread answers
+
+
+def keep_lineage() -> None:
+    """Has moto's queues give a sandbox's messages the trace header that Lambda would give them.
+
+    There and not in the requests: moto drops the header of messages that are sent in batches.
+    """
+    send = SQSBackend.send_message
+
+    def sent(backend: SQSBackend, *args: Any, **named: Any) -> Any:
+        lineage: dict[str, int] | None = getattr(_sending, "lineage", None)
+        if lineage is not None:
+            header = {"DataType": "String", "StringValue": lineage_header(lineage)}
+            named["system_attributes"] = {**(named.get("system_attributes") or {}), ATTRIBUTE: header}
+        return send(backend, *args, **named)
+
+    setattr(SQSBackend, "send_message", sent)  # noqa: B010 - a type checker lets no method be assigned
 
 
 class Observed:
@@ -59,14 +79,13 @@ class Observed:
             answer: Iterable[bytes] = self._moto(environ, start_response)
             return answer
         body = self._read(environ)  # before it is its turn, or a slow sender would keep the others waiting
-        if who.service == "sqs":
-            body = self._with_lineage(who, environ, body)
         self._count(who, environ, body)
-        if who.service not in _ONE_AT_A_TIME:
-            answer = self._moto(environ, start_response)
-            return answer
-        with self._turn:
-            return list(self._moto(environ, start_response))
+        if who.service in _ONE_AT_A_TIME:
+            with self._turn:
+                return list(self._moto(environ, start_response))
+        _sending.lineage = self._lineage.get(who.key_id) if who.service == "sqs" else None
+        answer = self._moto(environ, start_response)
+        return answer
 
     @staticmethod
     def _read(environ: WSGIEnvironment) -> bytes:
@@ -87,21 +106,6 @@ class Observed:
             body,
         )
         self._calls.update((who.key_id, one) for one in found)
-
-    def _with_lineage(self, who: Caller, environ: WSGIEnvironment, body: bytes) -> bytes:
-        """The messages that a sandbox sends, with the trace header that Lambda would give them."""
-        operation = environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")[2]
-        hops = self._lineage.get(who.key_id)
-        if hops is None or operation not in ("SendMessage", "SendMessageBatch"):
-            return body
-        request = json.loads(body)
-        for message in request["Entries"] if operation == "SendMessageBatch" else [request]:
-            stamped = message.setdefault("MessageSystemAttributes", {})
-            stamped[ATTRIBUTE] = {"DataType": "String", "StringValue": lineage_header(hops)}
-        stamped_body = json.dumps(request).encode()
-        environ["CONTENT_LENGTH"] = str(len(stamped_body))
-        environ["wsgi.input"] = BytesIO(stamped_body)
-        return stamped_body
 
     def _local(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         body = self._read(environ)
@@ -129,6 +133,7 @@ def main() -> None:
     """Serves until standard input ends."""
     for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C reaches the whole terminal; the order is ours
         signal.signal(number, signal.SIG_IGN)
+    keep_lineage()
     port = int(sys.argv[1]) if len(sys.argv) > 1 else 0
     try:
         server = make_server("127.0.0.1", port, Observed(), threaded=True, request_handler=_Quiet)
