@@ -38,6 +38,9 @@ def show(
     in_doubt: Annotated[
         bool, typer.Option("--in-doubt", help="Only the steps of which nobody knows what came of them.")
     ] = False,
+    root: Annotated[
+        bool, typer.Option("--root", help="Also its root hash, for which all of it is read.")
+    ] = False,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
