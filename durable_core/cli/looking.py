@@ -18,7 +18,7 @@ from durable_core.cli.options import (  # noqa: TC001 - typer reads the annotati
     StoreUrl,
 )
 from durable_core.cli.outcome import CORRUPT
-from durable_core.cli.reading import shown, shown_item, shown_step
+from durable_core.cli.reading import root_hash, shown, shown_item, shown_step
 from durable_core.cli.render import item_text, run_text, step_text, value_text
 from durable_core.errors import UsageError
 from durable_core.records import COMMITTED
@@ -53,9 +53,13 @@ def show(
     """
     if in_doubt and step is not None:
         raise UsageError("--in-doubt lists steps, and --step shows one", remedy="Leave one of them out")
+    if root and step is not None:
+        raise UsageError("--root is of the run, and --step shows a step", remedy="Leave one of them out")
     opened = named_store(store)
     if step is None:
         run, steps = asyncio.run(shown(opened, run_id))
+        if root:
+            run["root_hash"] = asyncio.run(root_hash(opened, run["run_id"]))
         if in_doubt:
             steps = [one for one in steps if one["state"] == IN_DOUBT]
         for one in steps:

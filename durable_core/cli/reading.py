@@ -11,6 +11,7 @@ from durable_core.cli.finding import complete_run_id, complete_step_id
 from durable_core.cli.jsonable import stored_as_json
 from durable_core.cli.maps import find_item, item_step_ids, map_counts
 from durable_core.clock import SystemClock
+from durable_core.engine.executor import DurableWorkflowExecutor
 from durable_core.engine.looking import begun
 from durable_core.engine.values import Values
 from durable_core.errors import CorruptRecord, DurableError, RunNotFound, StepNotFound
@@ -39,6 +40,15 @@ async def shown(store: Store, given: str) -> tuple[Document, list[Document]]:
         await store.journal.close()
         await store.blobs.close()
     return run, steps
+
+
+async def root_hash(store: Store, run_id: str) -> str | None:
+    """The root hash of a run; None if a record can't be read."""
+    executor = DurableWorkflowExecutor(store)
+    try:
+        return (await executor.verify(run_id)).runs[0].root_hash
+    finally:
+        await executor.close()
 
 
 async def facts_of(store: Store, header: RunHeader, record: StepRecord, run: Document) -> Document:

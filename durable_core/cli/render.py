@@ -83,6 +83,7 @@ def run_text(run: Document, steps: Sequence[Document]) -> str:
         ("forked from", run["forked_from"]),
         ("input", f"{size(run['input_size_bytes'])}, hash {run['input_hash']}"),
         ("output", run["output_hash"] and f"{size(run['output_size_bytes'])}, hash {run['output_hash']}"),
+        ("root hash", run.get("root_hash")),
         ("steps", counts(Counter(str(one["status"]) for one in steps)) or "none"),
         *((f"map {one['step_id']}", map_progress(one["items"])) for one in steps if one["items"]),
         ("error", error and f"{error['type']}: {error['message']}"),

@@ -151,6 +151,12 @@ def test_what_was_taken_in_is_the_same_there(durable: Durable, folder: Path) -> 
     assert not (folder / "laptop.db").exists()
     assert durable("import", "may.durable", *laptop).code == 0
     assert durable("verify", "--all", *laptop).out == durable("verify", "may").out
+    (run,) = durable("verify", "may", "--json").document["runs"]
+    assert (
+        durable("show", "may", "--root", "--json", *laptop).document["run"]["root_hash"] == run["root_hash"]
+    )
+    assert f"root hash   {run['root_hash']}" in durable("show", "may", "--root").out
+    assert durable("show", "may", "--root", "--step", "give").code == 2
     at_home = durable("run", "flows:everything", "--replay-only", "--run-id", "may")
     elsewhere = durable("run", "flows:everything", "--replay-only", "--run-id", "may", *laptop)
     assert (at_home.code, at_home.out) == (0, elsewhere.out)
