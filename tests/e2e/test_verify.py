@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
 from durable_core import DurableWorkflowExecutor
 from durable_core.engine import pruning
 from durable_core.engine.findings import DAMAGE, Finding
+from durable_core.envelope import seal
 from durable_core.errors import RunNotFound
 from tests.aws_place import AwsPlace
 from tests.damages import DAMAGES, RUN, run_everything
@@ -83,3 +85,86 @@ async def test_one_damaged_record_hides_no_other(place: Place, under: RawStore) 
 async def test_who_was_never_a_run_is_not_found(place: Place) -> None:
     with pytest.raises(RunNotFound):
         await place.executor().verify("nobody")
+
+
+# ---- Whatever lies there ----
+
+JUNK: dict[type, tuple[Any, ...]] = {
+    str: (
+        "",
+        " ",
+        "{",
+        "[]",
+        "{}",
+        "[1]",
+        '{"a":[]}',
+        "null",
+        "1e999",
+        "\U0010ffff",
+        "x" * 70_000,
+        "a/../b",
+        "[[",
+        "]",
+    ),
+    int: (-1, 0, 1, 2**31, 2**53 + 1, 2**63 - 1, -(2**63)),
+    bytes: (b"", b"\x00", b"\xff" * 100, b"{", b"[1]", b"[0,"),
+}
+NOT_KEYS = frozenset({"run_id", "pk", "sk"})
+
+
+@pytest.mark.parametrize("seed", range(40 if full() else 2))
+async def test_no_damage_stops_a_look(place: Place, under: RawStore, seed: int) -> None:
+    """Columns of any kind with anything that the store takes, many at a time, also in what isn't checked."""
+    executor, drawn = place.executor(), random.Random(seed)
+    await run_everything(executor)
+    before = under.snapshot()
+    blobs = {ref: await executor.store.blobs.get(ref) async for ref in executor.store.blobs.refs(RUN)}
+    for _ in range(3 if place.kind == "dynamodb" else 15):
+        for _ in range(drawn.randrange(1, 6)):
+            kind = drawn.choice(["header", "step", "step", "segment", "event"])
+            row = dict(drawn.choice(under.rows(kind)))
+            names = [name for name in row if name not in NOT_KEYS and type(row[name]) in JUNK]
+            name = drawn.choice(names)
+            if name in ("step_id", "name", "chunk", "seq", "status_shard", "due_shard"):
+                continue  # another key is another row
+            row[name] = drawn.choice(JUNK[type(row[name])])
+            under.put(kind, row)
+        (found,) = (await executor.verify(RUN)).runs
+        assert found.steps == len(before["step"])
+        under.undo(before, blobs)
+    assert (await executor.verify(RUN)).is_sound
+
+
+@pytest.mark.parametrize("place", ["memory", "sqlite"], indirect=True)
+async def test_a_segment_that_says_anything_stops_no_look(place: Place, under: RawStore) -> None:
+    """With the right hash: only what it says is wrong."""
+    executor = place.executor()
+    await run_everything(executor)
+    before = under.snapshot()
+    mark = "0" * 16
+    for said in (
+        b"",
+        b"[",
+        b"[0]",
+        b'[0,"x",1,0,null,1]',
+        b'[0,"-000000000000001",1,0,null,1]',
+        f'[4294967295,"{mark}",1,0,null,1]'.encode(),
+        f'[-1,"{mark}",1,0,null,1]'.encode(),
+        f'[0,"{mark}",1,1,null,["x","json",1,"{"z" * 64}"]]'.encode(),
+        f'[0,"{mark}",1,1,null,[]]'.encode(),
+        f'[0,"{mark}",1,2,null,[]]'.encode(),
+        f'[0,"{mark}",1,9,null,1]'.encode(),
+        f'[0,"{mark}",1,0,5,1]'.encode(),
+        f'[0,"{mark}",1,0,null,{"[" * 100_000}]'.encode(),
+        b"[0,0,0]",
+        b"[0,0,-1]",
+        b"[0,0,99999999999]",
+        b'["a",{},null]',
+    ):
+        for items in (1, 0):
+            row = next(one for one in under.rows("segment") if one["step_id"] == "item")
+            sealed = seal(said)
+            told = {"data": sealed.data, "codec": sealed.codec, "size": sealed.size}
+            under.put("segment", row | told | {"output_hash": sealed.output_hash, "items": items})
+            assert not (await executor.verify(RUN)).is_sound, said
+            under.undo(before, {})
