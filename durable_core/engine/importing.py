@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from durable_core.records import RunHeader
 
 _REMEDY: Final = "Export the run again; nothing of this file was taken in"
+_FENCES_OF_MAPS: Final = ("redriven_fence", "base_fence", "above_fence", "plan_fence")
 _IMPORTABLE: Final = (PENDING, SUSPENDED, *ENDED)
 
 
@@ -259,7 +260,7 @@ def lifted(record: Record, shift: int) -> Record:
         return record._replace(fence=record.fence + shift)
     detail, attempts = record.detail, record.attempts
     if detail is not None:
-        detail = as_json(_with_lifted(record.details(), ("redriven_fence", "base_fence"), shift))
+        detail = as_json(_with_lifted(record.details(), _FENCES_OF_MAPS, shift))
     if attempts is not None:
         attempts = as_json([_with_lifted(one, ("fence",), shift) for one in record.history()])
     return record._replace(fence=record.fence + shift, detail=detail, attempts=attempts)

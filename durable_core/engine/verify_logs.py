@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _MOST_ITEMS: Final = 100_000_000  # of a map that can be looked through here
 _MOST_PLACES: Final = 100_000_000
+_PLACES: Final = (len(Place._fields), 4)  # of an item's outcome; of a chunk in its manifest
 _MARK: Final = re.compile("[0-9a-f]{16}")
 
 
@@ -64,6 +65,7 @@ class LogCheck:
         self._next_seq = 0
         self._fence = 0
         self._items: _CommittedItems | None = None
+        self._last_seqs: dict[int, int] = {}  # by chunk of the map that is being read
         self._seen: set[str] = set()
 
     async def check(self, segment: Segment) -> None:
@@ -73,8 +75,10 @@ class LogCheck:
             return
         log = _Log(segment.step_id, segment.chunk)
         if log != self._log:
-            self._end_log()
-            self._begin_log(log)
+            if self._log is None or log.step_id != self._log.step_id:
+                self._end_map()
+                self._begin_map(log.step_id)
+            self._log, self._next_seq, self._fence = log, 0, 0
         self._check_order(segment)
         if segment.fence <= self._life.base_fence:
             return
@@ -86,13 +90,13 @@ class LogCheck:
             if segment.items:
                 await self._check_outcomes(segment, facts)
             elif segment.data is not None:
-                self._check_order_of_items(segment)
+                self._check_places(segment)
         except CorruptRecord as error:
             self._damage("segment-damaged", segment, error.message)
 
     def finish(self) -> None:
         """After the last one."""
-        self._end_log()
+        self._end_map()
         for step_id, facts in self._maps.items():
             reference = facts.reference
             if (
@@ -102,28 +106,35 @@ class LogCheck:
             ):
                 self._findings.damage("segment-missing", step_id, "the map has committed, and has none")
 
-    # ---- One log ----
+    # ---- One map, one log ----
 
-    def _begin_log(self, log: _Log) -> None:
-        self._log, self._next_seq, self._fence, self._items = log, 0, 0, None
-        self._seen.add(log.step_id)
-        facts = self._maps.get(log.step_id)
+    def _begin_map(self, step_id: str) -> None:
+        self._items, self._last_seqs = None, {}
+        self._seen.add(step_id)
+        facts = self._maps.get(step_id)
         reference = facts.reference if facts is not None else None
         if reference is not None and reference.succeeded + reference.failed <= _MOST_ITEMS:
             self._items = _CommittedItems(reference)
 
-    def _end_log(self) -> None:
+    def _end_map(self) -> None:
         if self._log is None or self._items is None:
             return
-        pins = self._items.reference.pins
-        if self._log.chunk >= len(pins):
-            told: str | None = f"it has a chunk {self._log.chunk} that it hasn't committed"
-        elif self._next_seq <= pins[self._log.chunk]:
-            told = f"it committed segments up to {pins[self._log.chunk]}, and {self._next_seq} are there"
-        else:
-            told = self._items.contradiction()
+        told = self._pinned() or self._items.contradiction()
         if told is not None:
             self._findings.damage("map-contradicts", self._log.step_id, told)
+
+    def _pinned(self) -> str | None:
+        """What of the logs that the map committed isn't there, or is there besides; None if they are whole.
+
+        Behind the last chunk lies, of a map that workers shared, where its chunks were.
+        """
+        pins = self._items.reference.pins if self._items is not None else ()
+        for chunk, pin in enumerate(pins):
+            if self._last_seqs.get(chunk, -1) < pin:
+                count = self._last_seqs.get(chunk, -1) + 1
+                return f"it committed segments of chunk {chunk} up to {pin}, and {count} are there"
+        beyond = max(self._last_seqs, default=0)
+        return f"it has a chunk {beyond} that it hasn't committed" if beyond > len(pins) else None
 
     def _check_order(self, segment: Segment) -> None:
         if segment.seq != self._next_seq:
@@ -136,6 +147,7 @@ class LogCheck:
             told = f"it has fence {segment.fence}, and the run was never under one above {self._life.fence}"
             self._damage("future-fence", segment, told)
         self._next_seq, self._fence = segment.seq + 1, max(self._fence, segment.fence)
+        self._last_seqs[segment.chunk] = segment.seq
 
     async def _check_outcomes(self, segment: Segment, facts: MapFacts) -> None:
         outcomes, refs = outcomes_of(segment), []
@@ -160,15 +172,18 @@ class LogCheck:
         if self._items is not None:
             self._items.take_in(segment, outcomes)
 
-    def _check_order_of_items(self, segment: Segment) -> None:
+    def _check_places(self, segment: Segment) -> None:
+        """A segment without outcomes that holds something: the order of the items, or where chunks are."""
         try:
-            places = [Place._make(json.loads(line)) for line in lines_of(segment)]
-        except (ValueError, TypeError, RecursionError) as error:
-            raise CorruptRecord(f"the order of the items can't be read: {error}") from error
-        if not all(type(part) is int and part >= 0 for place in places for part in place):
-            raise CorruptRecord("the order of the items can't be read")
-        if self._items is not None and self._items.is_of_order(segment.seq):
-            self._items.order += places
+            lines = [json.loads(line) for line in lines_of(segment)]
+        except (ValueError, RecursionError) as error:
+            raise CorruptRecord(f"the places of items can't be read: {error}") from error
+        if not all(isinstance(line, list) and len(line) in _PLACES for line in lines) or not all(
+            type(part) is int and part >= 0 for line in lines for part in line
+        ):
+            raise CorruptRecord("the places of items can't be read")
+        if self._items is not None and segment.chunk == 0 and self._items.is_of_order(segment.seq):
+            self._items.order += [Place._make(line) for line in lines if len(line) == len(Place._fields)]
 
     def _damage(self, kind: str, segment: Segment, message: str) -> None:
         place = f"segment {segment.seq} of chunk {segment.chunk}"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _KINDS: Final = (STEP_KIND, JOIN_KIND, MAP_KIND, SLEEP_KIND, EVENT_KIND, ITEM_KIND)
 _STEP_ID: Final = re.compile(r"[A-Za-z0-9._:@+=/#\[\]!-]{1,8192}")
-_CLOCK_STEP_MS: Final = 60_000  # by which a clock may have been set back during a step
+_CLOCK_STEP_MS: Final = 24 * 3600 * 1000  # by which a clock may have been set back during a step
 
 
 class MapFacts(NamedTuple):

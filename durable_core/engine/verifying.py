@@ -110,6 +110,9 @@ async def _may_go_on(tools: Tools, run_id: str) -> bool:
 
 async def _looked_at(tools: Tools, run_id: str) -> VerifiedRun:
     findings = Findings(run_id)
+    if not is_run_id(run_id):
+        findings.damage("header-unreadable", None, "no run can have that id")
+        return told(run_id, None, findings, dict.fromkeys(KINDS, 0))
     header, is_whole = await _header(tools, run_id, findings)
     if header is None or header.status in (TOMBSTONE, PRUNING):
         return await _without_life(tools, run_id, header, findings)

@@ -22,6 +22,7 @@ from durable_core import (
     step,
     workflow,
 )
+from durable_core.engine.chunk_result import DONE
 from durable_core.engine.suspension import NEVER_MS
 from durable_core.errors import JournalUnavailable, StoreMisconfigured
 from durable_core.journal.carrying import KINDS
@@ -211,6 +212,38 @@ async def test_what_a_dead_owner_left_is_exported_as_if_it_had_been_released(
     assert (await other.resume(RUN)).output == (await executor.resume(RUN)).output
     (view,) = [one for one in await other.steps(RUN) if one.step_id == "unsteady"]
     assert view.record.crashes == 1
+
+
+@workflow(name="shared_out")
+async def shared_out(ctx: Context) -> list[int]:
+    batch = await ctx.map(unsteady, range(10, 22), distribute=True, chunk_size=4)
+    return list(batch.outputs)
+
+
+async def test_a_map_that_workers_share_is_carried_in_the_middle_and_at_its_end(
+    place: Place, file: Path
+) -> None:
+    """Also over a tombstone, where all its fences are lifted."""
+    executor, other = place.executor(), memory()
+    assert (await executor.run(shared_out, run_id=RUN, on_wait="suspend")).status == SUSPENDED
+    assert (await executor.work_chunk(RUN, "unsteady", 1, workflow=shared_out)).status == DONE
+    exported = await executor.export_run(RUN, file)
+    assert exported.chunks == 1
+    await executor.cancel(RUN)
+    await executor.prune(run_ids=RUN)
+    await executor.import_run(file)
+    await other.import_run(file)
+    assert await root_of(executor) == await root_of(other) == exported.root_hash
+    LATER.clear()
+    expected = [n * n for n in range(10, 22)]
+    assert (await executor.resume(RUN, shared_out)).output == expected
+    assert not set(LATER) & {"14", "15", "16", "17"}
+    await root_of(executor)
+    ended = await executor.export_run(RUN, file, replace=True)
+    await other.prune(run_ids=(await other.cancel(RUN)).run_id)
+    await other.import_run(file)
+    assert await root_of(other) == ended.root_hash
+    assert (await other.replay(RUN, shared_out)).output == expected
 
 
 # ---- Refused ----

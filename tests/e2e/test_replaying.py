@@ -52,7 +52,7 @@ async def test_a_run_gives_what_it_gave_and_no_body_is_run(place: Place) -> None
     under = raw(place)
     before = under.snapshot()
     other = place.executor()
-    assert (await other.replay(RUN)).output == first.output
+    assert (await other.replay(RUN, everything)).output == first.output
     assert (await other.replay(RUN, everything, on_change="keep")).output == first.output
     assert under.snapshot() == before
 
@@ -183,7 +183,7 @@ def test_a_store_that_is_only_looked_at_is_not_opened_for_writing(tmp_path: Path
 
     async def replayed() -> Any:
         async with DurableWorkflowExecutor(open_store(f"sqlite:///{path}", read_only=True)) as executor:
-            return (await executor.replay(RUN)).output
+            return (await executor.replay(RUN, everything)).output
 
     assert asyncio.run(replayed()) == output
     assert (path.read_bytes(), sorted(one.name for one in tmp_path.iterdir())) == (data, names)
