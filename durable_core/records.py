@@ -316,6 +316,7 @@ class Child(NamedTuple):
         chunk, seq: The rest of the key; 0 where the kind has none.
         fence: Nothing above the pruner's own is deleted.
         refs: The blobs that it points to.
+        size_bytes: Of its output, outcomes or payload before compression; for people.
     """
 
     kind: str
@@ -324,6 +325,7 @@ class Child(NamedTuple):
     seq: int
     fence: int
     refs: tuple[str, ...] = ()
+    size_bytes: int = 0
 
 
 class Unreadable(NamedTuple):

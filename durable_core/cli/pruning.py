@@ -17,7 +17,7 @@ from durable_core.cli.finding import complete_run_id, named_store
 from durable_core.cli.jsonable import as_document
 from durable_core.cli.options import AsJson, StoreUrl, set_up_logging
 from durable_core.cli.outcome import BUSY, CORRUPT, DONE
-from durable_core.cli.render import moment
+from durable_core.cli.render import moment, size
 from durable_core.cli.tables import Column, table
 from durable_core.engine.executor import DurableWorkflowExecutor
 from durable_core.engine.retention import PRUNABLE, PruneReport, rules
@@ -37,6 +37,7 @@ _COLUMNS: Final = (
     Column("ended", from_width=80),
     Column("records", right=True),
     Column("blobs", right=True),
+    Column("size", right=True, from_width=70),
 )
 
 Document = dict[str, Any]
@@ -177,7 +178,15 @@ async def _swept(url: str | None, *, dry_run: bool) -> SweepReport:
 
 def _plan_text(plan: PruneReport) -> str:
     rows = [
-        (run.run_id, run.workflow, run.status, moment(run.ended_at), run.records, run.blobs)
+        (
+            run.run_id,
+            run.workflow,
+            run.status,
+            moment(run.ended_at),
+            run.records,
+            run.blobs,
+            size(run.size_bytes),
+        )
         for run in plan.runs
     ]
     shown = f"{table(_COLUMNS, rows)}{_sum(plan)}\n" if rows else "nothing to prune\n"
@@ -189,7 +198,8 @@ def _report_text(report: PruneReport) -> str:
 
 
 def _sum(report: PruneReport) -> str:
-    return f"{_runs(report)}, {_number(report.records, 'record')}, {_number(report.blobs, 'blob')}"
+    amounts = f"{_number(report.records, 'record')}, {_number(report.blobs, 'blob')}"
+    return f"{_runs(report)}, {amounts}, {size(report.size_bytes)} of inputs and outputs"
 
 
 def _runs(report: PruneReport) -> str:
@@ -221,6 +231,7 @@ def _document(report: PruneReport, swept: SweepReport | None, *, dry_run: bool) 
         "count": len(report.runs),
         "records": report.records,
         "blobs": report.blobs,
+        "size_bytes": report.size_bytes,
         "left": [dataclasses.asdict(one) for one in report.left],
         "swept": dataclasses.asdict(swept) if swept is not None else None,
     }

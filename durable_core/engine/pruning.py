@@ -49,6 +49,7 @@ class PrunedRun:
         fence: As it was found: a run with a higher one went on since.
         records: Steps, segments and events.
         blobs: Those that these and the header pointed to.
+        size_bytes: Of inputs and outputs, before compression.
     """
 
     run_id: str
@@ -58,6 +59,7 @@ class PrunedRun:
     fence: int
     records: int
     blobs: int
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +77,11 @@ class LeftRun:
 
 
 class Cleared(NamedTuple):
-    """How many records and blobs were deleted."""
+    """How many records and blobs were deleted, and how large they were."""
 
     records: int
     blobs: int
+    size_bytes: int
 
 
 async def prune_run(tools: Tools, seen: RunHeader) -> PrunedRun | LeftRun | None:
@@ -123,21 +126,22 @@ async def prune_run(tools: Tools, seen: RunHeader) -> PrunedRun | LeftRun | None
     orphans = [ref async for ref in tools.values.blobs.refs(header.run_id, older_than_s=age_s)]
     await delete_blobs(tools, [*dict.fromkeys((*named, *orphans))])
     tools.log.info("run_pruned", run_id=header.run_id, fence=header.fence, records=cleared.records)
-    return _pruned(seen, cleared.records, cleared.blobs + len(named))
+    return _pruned(seen, Cleared(cleared.records, cleared.blobs + len(named), cleared.size_bytes))
 
 
 async def count_run(tools: Tools, seen: RunHeader) -> PrunedRun | LeftRun:
     """What `prune_run` would do, without doing it."""
     if (why := why_left(tools, seen)) is not None:
         return LeftRun(seen.run_id, seen.status, why)
-    records, blobs = 0, len(_own(seen.run_id, refs_of(seen)))
+    records, blobs, size_bytes = 0, len(_own(seen.run_id, refs_of(seen))), 0
     try:
         async for page in tools.journal.children(seen.run_id):
             records += len(page)
             blobs += len(named_by(seen.run_id, page))
+            size_bytes += sum(child.size_bytes for child in page)
     except CorruptRecord as error:
         return LeftRun(seen.run_id, seen.status, error.message)
-    return _pruned(seen, records, blobs)
+    return _pruned(seen, Cleared(records, blobs, size_bytes))
 
 
 def why_left(tools: Tools, header: RunHeader) -> str | None:
@@ -168,7 +172,7 @@ async def clear(tools: Tools, run_id: str, fence: int, check: Callable[[], Await
         fence: Records above it are of a later life, and stay.
         check: Raises if nothing more may be deleted.
     """
-    records = blobs = 0
+    records = blobs = size_bytes = 0
     async for page in tools.journal.children(run_id):
         mine = [child for child in page if child.fence <= fence]
         for start in range(0, len(mine), _PORTION):
@@ -178,7 +182,8 @@ async def clear(tools: Tools, run_id: str, fence: int, check: Callable[[], Await
             await ask(tools.journal.delete, run_id, portion, fence)
             await delete_blobs(tools, named)
             records, blobs = records + len(portion), blobs + len(named)
-    return Cleared(records, blobs)
+            size_bytes += sum(child.size_bytes for child in portion)
+    return Cleared(records, blobs, size_bytes)
 
 
 async def delete_blobs(tools: Tools, refs: Sequence[str]) -> None:
@@ -206,15 +211,17 @@ def _own(run_id: str, refs: Iterable[str]) -> list[str]:
     return [ref for ref in refs if is_ref(ref) and ref.startswith(f"runs/{run_id}/")]
 
 
-def _pruned(seen: RunHeader, records: int, blobs: int) -> PrunedRun:
+def _pruned(seen: RunHeader, cleared: Cleared) -> PrunedRun:
+    own = sum(size for size in (seen.input_size, seen.output_size) if isinstance(size, int))
     return PrunedRun(
         run_id=seen.run_id,
         workflow=seen.workflow,
         status=seen.status,
         ended_at=seen.ended_at,
         fence=seen.fence,
-        records=records,
-        blobs=blobs,
+        records=cleared.records,
+        blobs=cleared.blobs,
+        size_bytes=cleared.size_bytes + own,
     )
 
 

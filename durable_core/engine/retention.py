@@ -57,6 +57,11 @@ class PruneReport:
         """The blobs that these pointed to."""
         return sum(run.blobs for run in self.runs)
 
+    @property
+    def size_bytes(self) -> int:
+        """Their inputs and outputs, before compression."""
+        return sum(run.size_bytes for run in self.runs)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:

@@ -188,7 +188,7 @@ class _Sweeper:
         if self.dry_run:
             records, blobs = await self._counted(run_id, fence)
         else:
-            records, blobs = await clear(self.tools, run_id, fence, _nothing_to_check)
+            records, blobs, _ = await clear(self.tools, run_id, fence, _nothing_to_check)
         self.records, self.blobs = self.records + records, self.blobs + blobs
         if records or await self.take_orphans(run_id) or await self._is_anything_there(run_id):
             return

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 MAX_ITEM_BYTES: Final = 400 * 1024
 MAX_SORT_KEY_BYTES: Final = 1024
 
-CHILD_ATTRIBUTES: Final = ("pk", "sk", "fence", "output_ref", "refs", "ref")
+CHILD_ATTRIBUTES: Final = ("pk", "sk", "fence", "output_ref", "refs", "ref", "output_size", "size")
 """What pruning has to know of an item under a run."""
 
 
@@ -217,14 +217,14 @@ def child_of(item: Item) -> Child:
     output_ref, refs, ref = _values(item, dict.fromkeys(("output_ref", "refs", "ref"), _KINDS[str | None]))
     if sort_key.startswith(STEPS):
         named = (output_ref,) if output_ref is not None else ()
-        return Child("step", sort_key[len(STEPS) :], 0, 0, fence, named)
+        return Child("step", sort_key[len(STEPS) :], 0, 0, fence, named, _size(item))
     try:
         if sort_key.startswith(SEGMENTS):
             name, chunk, seq = sort_key[len(SEGMENTS) :].rsplit("!", 2)
-            return Child("segment", name, int(chunk), int(seq), fence, _refs(refs))
+            return Child("segment", name, int(chunk), int(seq), fence, _refs(refs), _size(item))
         if sort_key.startswith(EVENTS):
             name, seq = sort_key[len(EVENTS) :].rsplit("!", 1)
-            return Child("event", name, 0, int(seq), fence, (ref,) if ref is not None else ())
+            return Child("event", name, 0, int(seq), fence, (ref,) if ref is not None else (), _size(item))
         if sort_key.startswith(CHUNKS):
             name, chunk = sort_key[len(CHUNKS) :].rsplit("!", 1)
             return Child("chunk", name, int(chunk), 0, fence)
@@ -262,6 +262,12 @@ def _values(item: Item, wanted: Mapping[str, _Field]) -> list[Any]:
         except (KeyError, ValueError) as error:
             raise _corrupt(item, f"{name} is {given!r:.100}") from error
     return found
+
+
+def _size(item: Item) -> int:
+    """Raw bytes, for people: where it is damaged, that is told of when the record is read."""
+    told = str((item.get("output_size") or item.get("size") or {}).get("N", ""))
+    return int(told) if told.isdecimal() else 0
 
 
 def _refs(stored: str | None) -> tuple[str, ...]:

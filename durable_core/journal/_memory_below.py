@@ -67,17 +67,25 @@ class MemoryBelow(MemoryChunks):
     async def children(self, run_id: str) -> AsyncIterator[list[Child]]:
         """All that lies under the header."""
         steps = [
-            Child("step", one.step_id, 0, 0, one.fence, (one.output_ref,) if one.output_ref else ())
+            Child(
+                "step",
+                one.step_id,
+                0,
+                0,
+                one.fence,
+                (one.output_ref,) if one.output_ref else (),
+                one.output_size or 0,
+            )
             for (of, _), one in list(self.records.items())
             if of == run_id
         ]
         segments = [
-            Child("segment", one.step_id, one.chunk, one.seq, one.fence, one.blob_refs())
+            Child("segment", one.step_id, one.chunk, one.seq, one.fence, one.blob_refs(), one.size or 0)
             for (of, *_), one in list(self.logs.items())
             if of == run_id
         ]
         events = [
-            Child("event", one.name, 0, one.seq, one.fence, (one.ref,) if one.ref else ())
+            Child("event", one.name, 0, one.seq, one.fence, (one.ref,) if one.ref else (), one.size or 0)
             for (of, *_), one in list(self.letters.items())
             if of == run_id
         ]

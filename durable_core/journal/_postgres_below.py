@@ -95,10 +95,10 @@ def taking(event: Event, outcome: StepRecord) -> tuple[object, ...]:
 # ---- Pruning ----
 
 _CHILDREN: Final = {
-    "step": "SELECT 'step', step_id, 0, 0, fence, output_ref FROM durable.checkpoints",
-    "segment": "SELECT 'segment', step_id, chunk, seq, fence, refs FROM durable.segments",
-    "event": "SELECT 'event', name, 0, seq, fence, ref FROM durable.events",
-    "chunk": "SELECT 'chunk', step_id, chunk, 0, fence, NULL FROM durable.chunks",
+    "step": "SELECT 'step', step_id, 0, 0, fence, output_ref, output_size FROM durable.checkpoints",
+    "segment": "SELECT 'segment', step_id, chunk, seq, fence, refs, size FROM durable.segments",
+    "event": "SELECT 'event', name, 0, seq, fence, ref, size FROM durable.events",
+    "chunk": "SELECT 'chunk', step_id, chunk, 0, fence, NULL, 0 FROM durable.chunks",
 }
 _AFTER: Final = {
     "step": ("step_id > %(name)s", "step_id"),
@@ -118,12 +118,12 @@ def child_of(run_id: str, row: tuple[Any, ...]) -> Child:
     Raises:
         CorruptRecord: The blobs of a segment aren't a list.
     """
-    kind, name, chunk, seq, fence, stored = row
+    kind, name, chunk, seq, fence, stored, size_bytes = row
     if kind == "segment":
         refs = Segment(run_id, name, chunk, seq, "", fence, refs=stored).blob_refs()
     else:
         refs = () if stored is None else (stored,)
-    return Child(kind, name, chunk, seq, fence, refs)
+    return Child(kind, name, chunk, seq, fence, refs, size_bytes or 0)
 
 
 # Records of ended runs, unless a later life of the id has put them.

@@ -105,10 +105,10 @@ def take(cursor: sqlite3.Cursor, event: Event, outcome: StepRecord) -> Reply[Ste
 
 # Each kind has the same columns as `Child`, so that one query serves them all.
 _CHILDREN = {
-    "step": "SELECT 'step', step_id, 0, 0, fence, output_ref FROM checkpoints",
-    "segment": "SELECT 'segment', step_id, chunk, seq, fence, refs FROM segments",
-    "event": "SELECT 'event', name, 0, seq, fence, ref FROM events",
-    "chunk": "SELECT 'chunk', step_id, chunk, 0, fence, NULL FROM chunks",
+    "step": "SELECT 'step', step_id, 0, 0, fence, output_ref, output_size FROM checkpoints",
+    "segment": "SELECT 'segment', step_id, chunk, seq, fence, refs, size FROM segments",
+    "event": "SELECT 'event', name, 0, seq, fence, ref, size FROM events",
+    "chunk": "SELECT 'chunk', step_id, chunk, 0, fence, NULL, 0 FROM chunks",
 }
 _AFTER = {
     "step": ("(step_id) > (?)", "step_id"),
@@ -136,11 +136,11 @@ def child_page(cursor: sqlite3.Cursor, run_id: str, kind: str, last: Child | Non
     """The next children of a kind after the last one that was given."""
     key = _key(kind, last or _BEFORE_ALL)
     rows = cursor.execute(child_query(kind), (run_id, *key, limit)).fetchall()
-    return [Child._make((*row[:5], _refs(run_id, row))) for row in rows]
+    return [Child._make((*row[:5], _refs(run_id, row), row[6] if type(row[6]) is int else 0)) for row in rows]
 
 
 def _refs(run_id: str, row: tuple[Any, ...]) -> tuple[str, ...]:
-    kind, name, chunk, seq, fence, stored = row
+    kind, name, chunk, seq, fence, stored, _ = row
     if kind == "segment":
         return Segment(run_id, name, chunk, seq, "", fence, refs=stored).blob_refs()
     return () if stored is None else (stored,)

@@ -60,22 +60,28 @@ class PruningContract:
     # ---- children ----
 
     def test_everything_under_a_header_is_listed(self, runner: asyncio.Runner, journal: Journal) -> None:
-        """With its kind, key, fence and blobs; the header itself isn't, and nothing of another run."""
+        """With its kind, key, fence, blobs and size; the header itself isn't, and nothing of another run."""
 
         async def listed() -> None:
             me = await driven(journal)
             assert await gathered(journal.children(RUN)) == []
             for record in (
-                committed(attempt("s#2", fence=3), output_data=None, output_ref="runs/run-1/s"),
+                committed(
+                    attempt("s#2", fence=3), output_data=None, output_ref="runs/run-1/s", output_size=31
+                ),
                 attempt("a/m[0]/s!", "a2"),
-                committed(attempt("plain", "a3")),
+                committed(attempt("plain", "a3"), output_size=7),
             ):
                 assert (await journal.put(record, None, me)).ok
-            await journal.append(segment(0, "g0", fence=2, items=0, data=None))
-            await journal.append(segment(7, "g7", "m#2", chunk=12, refs='["runs/run-1/x","runs/run-1/y"]'))
-            await journal.append(segment(8, "g8", refs="[]"))
-            await journal.send(event(0, fence=4), await seen_now(journal))
-            await journal.send(event(9, "e9", "m", ref="runs/run-1/z", data=None), await seen_now(journal))
+            await journal.append(segment(0, "g0", fence=2, items=0, data=None, size=None))
+            await journal.append(
+                segment(7, "g7", "m#2", chunk=12, size=77, refs='["runs/run-1/x","runs/run-1/y"]')
+            )
+            await journal.append(segment(8, "g8", size=78, refs="[]"))
+            await journal.send(event(0, fence=4, size=2), await seen_now(journal))
+            await journal.send(
+                event(9, "e9", "m", ref="runs/run-1/z", data=None, size=5), await seen_now(journal)
+            )
             for other in ("run-10", "run_1", "Run-1"):
                 them = await driven(journal, other)
                 await journal.begin(attempt(run_id=other), None, them)
@@ -83,14 +89,14 @@ class PruningContract:
                 await journal.send(event(run_id=other), await seen_now(journal, other))
             assert sorted(await gathered(journal.children(RUN))) == sorted(
                 [
-                    Child("step", "s#2", 0, 0, 3, ("runs/run-1/s",)),
+                    Child("step", "s#2", 0, 0, 3, ("runs/run-1/s",), 31),
                     Child("step", "a/m[0]/s!", 0, 0, 1),
-                    Child("step", "plain", 0, 0, 1),
+                    Child("step", "plain", 0, 0, 1, (), 7),
                     Child("segment", "m", 0, 0, 2),
-                    Child("segment", "m#2", 12, 7, 1, ("runs/run-1/x", "runs/run-1/y")),
-                    Child("segment", "m", 0, 8, 1),
-                    Child("event", "approval", 0, 0, 4),
-                    Child("event", "m", 0, 9, 1, ("runs/run-1/z",)),
+                    Child("segment", "m#2", 12, 7, 1, ("runs/run-1/x", "runs/run-1/y"), 77),
+                    Child("segment", "m", 0, 8, 1, (), 78),
+                    Child("event", "approval", 0, 0, 4, (), 2),
+                    Child("event", "m", 0, 9, 1, ("runs/run-1/z",), 5),
                 ]
             )
             assert await gathered(journal.children("none")) == []

@@ -139,6 +139,9 @@ async def test_a_pruned_run_leaves_nothing_but_its_tombstone(place: Place) -> No
     assert (len(before.children), len(before.blobs)) == (AMPLE_RECORDS, AMPLE_BLOBS)
     report = await pruned(executor, "r1")
     assert (report.records, report.blobs, report.dry_run) == (AMPLE_RECORDS, AMPLE_BLOBS, False)
+    assert before.header is not None
+    own = (before.header.input_size or 0) + (before.header.output_size or 0)
+    assert report.size_bytes == own + sum(child.size_bytes for child in before.children) > own
     (run,) = report.runs
     assert (run.workflow, run.status, run.fence) == ("ample", COMPLETED, 1)
     header, children, blobs = await left_of(executor, "r1")

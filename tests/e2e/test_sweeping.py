@@ -131,7 +131,7 @@ async def test_the_records_of_a_later_life_of_the_id_stay(place: Place) -> None:
     assert sweeper.expired == 0
     assert after.header == before.header
     assert [child for child in before.children if child not in after.children] == [
-        ("segment", "map", 5, 0, 1, ())
+        ("segment", "map", 5, 0, 1, (), 0)
     ]
     assert after.blobs == before.blobs
     assert (await executor.sweep()).orphans == 0

@@ -91,12 +91,12 @@ def test_what_goes_is_shown_first_and_a_dry_run_stops_there(cli: Cli) -> None:
     shown = cli("prune", "--keep", "0", "--dry-run")
     lines = shown.out.splitlines()
     assert (shown.code, shown.err) == (0, "")
-    assert lines[0].split() == ["RUN", "WORKFLOW", "STATUS", "ENDED", "RECORDS", "BLOBS"]
+    assert lines[0].split() == ["RUN", "WORKFLOW", "STATUS", "ENDED", "RECORDS", "BLOBS", "SIZE"]
     assert {line.split()[0] for line in lines[1:-1]} == {"r1", "f1"}
-    assert lines[-1] == "2 runs, 2 records, 0 blobs"
+    assert lines[-1].startswith("2 runs, 2 records, 0 blobs, ")
     assert listed(cli) == {"r1", "f1", "a1"}
     done = cli("prune", "--keep", "0", "--yes")
-    assert (done.code, done.out) == (0, f"{shown.out}Pruned 2 runs, 2 records, 0 blobs.\n")
+    assert (done.code, done.out) == (0, f"{shown.out}Pruned {lines[-1]}.\n")
     assert listed(cli) == {"a1"}
     assert cli("prune", "--keep", "0", "--yes").out == "nothing to prune\n"
 
@@ -108,7 +108,16 @@ def test_a_program_gets_one_document(cli: Cli) -> None:
     assert done.code == 0
     assert done.document == plan | {"dry_run": False}
     (run,) = done.document["runs"]
-    assert run.keys() == {"run_id", "workflow", "status", "ended_at", "fence", "records", "blobs"}
+    assert run.keys() == {
+        "run_id",
+        "workflow",
+        "status",
+        "ended_at",
+        "fence",
+        "records",
+        "blobs",
+        "size_bytes",
+    }
     assert (run["run_id"], run["status"], run["records"]) == ("f1", "FAILED", 1)
     assert (done.document["count"], done.document["left"], done.document["swept"]) == (1, [], None)
     swept = cli("prune", "--sweep", "--json").document["swept"]

@@ -100,10 +100,10 @@ def test_a_header_that_cannot_be_read_is_listed_with_the_reason() -> None:
 @pytest.mark.parametrize(
     ("item", "child"),
     [
-        (items.step_item(EVERY_COLUMN), Child("step", "s", 0, 0, 1, ("runs/run-1/a-b",))),
+        (items.step_item(EVERY_COLUMN), Child("step", "s", 0, 0, 1, ("runs/run-1/a-b",), 2**40)),
         (items.step_item(attempt("a!b#2")), Child("step", "a!b#2", 0, 0, 1)),
-        (items.segment_item(SEGMENT), Child("segment", "m#2", 12, 7, 3, ("b",))),
-        (items.event_item(EVENT), Child("event", "go", 0, 3, 1, ("runs/x",))),
+        (items.segment_item(SEGMENT), Child("segment", "m#2", 12, 7, 3, ("b",), 1)),
+        (items.event_item(EVENT), Child("event", "go", 0, 3, 1, ("runs/x",), 1)),
     ],
 )
 def test_pruning_knows_what_lies_under_a_header_by_its_key(item: keys.Item, child: Child) -> None:

@@ -86,6 +86,7 @@ class PrunedRun(TypedDict):
     fence: int
     records: int
     blobs: int
+    size_bytes: int
 
 
 class LeftRun(TypedDict):
@@ -116,6 +117,7 @@ class PruneDocument(TypedDict):
     count: int
     records: int
     blobs: int
+    size_bytes: int
     left: list[LeftRun]
     swept: Swept | None
 
