@@ -589,3 +589,23 @@ async def test_other_items_are_a_mismatch() -> None:
     with pytest.raises(RunFailed, match="other items"):
         await executor.resume("r1", batch_of)
     await executor.close()
+
+
+async def test_a_shared_map_is_verified_and_carried_to_another_store(place: Place, tmp_path: Path) -> None:
+    path = tmp_path / "items.jsonl"
+    path.write_text("".join(f"{n}\n" for n in range(10)))
+    world.items = lambda: Jsonl(path)
+    executor = place.executor()
+    await begin(executor)
+    assert (await executor.work_chunk("r1", "tenfold", 1)).status == "DONE"
+    (half,) = (await executor.verify("r1")).runs
+    assert (half.damaged, half.leftovers, half.chunks) == (0, 0, 1)
+    assert await output_of(executor) == [n * 10 for n in range(10)]
+    (whole,) = (await executor.verify("r1")).runs
+    assert (whole.damaged, whole.leftovers, whole.notices) == (0, 0, 0)
+    await executor.export_run("r1", tmp_path / "r1.durable")
+    other = DurableWorkflowExecutor("memory://")
+    await other.import_run(tmp_path / "r1.durable")
+    assert await output_of(other) == [n * 10 for n in range(10)]
+    assert world.taken() == list(range(10))
+    await other.close()
