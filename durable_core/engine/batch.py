@@ -125,14 +125,14 @@ class Batch:
             with drive.suspension.waiting():  # for its items
                 await pump.run()
         except asyncio.CancelledError:
-            await self._leave(attempt, log)
+            await self._leave(attempt, log, runner)
             raise
         finally:
             intake.close()
             if live.get((drive.run_id, self.call.step_id)) is progress:  # else the same run of another store
                 del live[drive.run_id, self.call.step_id]
         if drive.stopped is not None or self._is_halted():
-            await self._leave(attempt, log)
+            await self._leave(attempt, log, runner)
             drive.check()
             self.call.scope.check()
         await log.flush()
@@ -183,8 +183,10 @@ class Batch:
 
     # ---- Ways out ----
 
-    async def _leave(self, attempt: StepRecord, log: ChunkLog) -> None:
+    async def _leave(self, attempt: StepRecord, log: ChunkLog, runner: ItemRunner) -> None:
         """What has finished is made durable, if it can be, and the map left for the next owner."""
+        if runner.overran:
+            attempt = attempt._replace(detail=as_json(attempt.details() | {"suspects": True}))
         if not isinstance(self.attempts.drive.stopped, Fenced | JournalUnavailable):
             await log.flush()
             await self.attempts.interrupted(attempt)

@@ -18,6 +18,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from durable_core.clock import rfc3339
 from durable_core.codec import freeze
 from durable_core.context import Context
 from durable_core.control_flow import ControlFlow
@@ -26,6 +27,7 @@ from durable_core.engine import bodies
 from durable_core.engine.drive import poison
 from durable_core.engine.failure import as_json, described, escaped_steps
 from durable_core.engine.step_records import Call, known, next_attempt
+from durable_core.engine.timing import has_time, timed
 from durable_core.errors import (
     CrashLimitReached,
     DurableError,
@@ -103,6 +105,10 @@ class ItemRunner:
         window: How many of the first items may have been in work when an earlier owner went.
         suspects: Whether one of those owners died: the process may have been killed by one of these items.
         log: Where outcomes go; knows the items that failed before and get a fresh budget.
+
+    Attributes:
+        overran: Positions of items that were cut off after half of the time that there ever is: from then on
+            all that may have been in work are suspects, as after a crash.
     """
 
     def __init__(
@@ -123,10 +129,15 @@ class ItemRunner:
         self._retried = log.retried
         self._gate = Alone() if suspects and window else None
         self._suspected = 0
+        self.overran: set[int] = set()
         self._context = context_kind(call.step.fn)
         # One at a time among all that may have killed the process, in this map and beside it. An item with
         # steps of its own may not hold that lock: one of them may want it.
         self._in_turn = drive.suspects if self._context is None else asyncio.Lock()
+
+    def has_time(self) -> bool:
+        """Whether one more item may be begun; one that has steps of its own may be left between them."""
+        return self._context is not None or has_time(self._drive, self._call.step)
 
     async def run(self, item: Item) -> Ended:
         """Runs one item to its outcome, which is on its way into the log then.
@@ -178,6 +189,7 @@ class ItemRunner:
                 self._check_steps()
                 return await self._succeeded(item, errors + 1, value)
             await drive.pause(delay_s, self._call.scope)
+            self.has_time()
             drive.check()
             self._call.scope.check()
 
@@ -197,9 +209,18 @@ class ItemRunner:
             item.position,
             item.key,
         )
-        token = here.set(info)
+        token, clock = here.set(info), drive.tools.clock
         try:
-            return await bodies.run(call.step, args, call.kwargs, drive)
+            if drive.way_out is None:
+                return await bodies.run(call.step, args, call.kwargs, drive)
+            began_ms = clock.boot_ms()
+            try:
+                with timed(drive, call.step):
+                    return await bodies.run(call.step, args, call.kwargs, drive)
+            except asyncio.CancelledError:
+                if drive.is_half_its_time(clock.boot_ms() - began_ms):
+                    self.overran.add(item.position)
+                raise
         finally:
             here.reset(token)
 
@@ -317,10 +338,22 @@ class ItemRunner:
             reply = await drive.ask(drive.tools.journal.begin, attempt, as_seen(seen), drive.lease)
             row = reply.row
             if reply.ok or (row is not None and row.attempt_id == attempt.attempt_id):
-                return self._logged(item, await self._ended(item))
+                try:
+                    return self._logged(item, await self._ended(item))
+                except asyncio.CancelledError:
+                    await self._cut_off(item, attempt)
+                    raise
             if row is None or drive.is_as_late(row) or as_seen(row) == as_seen(seen):
                 raise drive.fenced_by(row)
             seen, attempt = row, self._next_attempt(item, row)
+
+    async def _cut_off(self, item: Item, attempt: StepRecord) -> None:
+        """Records how a suspect was stopped from outside; refused, somebody else has begun it anew."""
+        drive = self._drive
+        told = {"overran" if item.position in self.overran else "interrupted": True}
+        now = rfc3339(drive.tools.clock.now_ms())
+        record = attempt._replace(committed_at=now, detail=as_json(attempt.details() | told))
+        await drive.ask(drive.tools.journal.commit, record)
 
     def _id(self, item: Item) -> str:
         return item_id(self._call.step_id, item.position, item.key)

@@ -141,7 +141,7 @@ class Pump:
                 delay_s = self.bucket.take_s() if item is not None else 0
                 if delay_s:
                     await self._drive.pause(delay_s, self._scope)
-        if item is None or self._starts_no_more():
+        if item is None or self._starts_no_more() or not self._runner.has_time():
             return None
         if self._drive.held.is_over():
             await self._drive.check_lease()

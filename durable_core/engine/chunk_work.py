@@ -240,6 +240,8 @@ class ChunkWork:
                 await pump.run()
             finally:
                 intake.close()
+                if runner.overran:  # what was in work are suspects from now on, as after a crash
+                    drive.gone[self._chunk.chunk_fence] = None
                 if not isinstance(drive.stopped, Fenced | JournalUnavailable):
                     await log.flush()
         except (DurableError, ControlFlow) as error:
@@ -314,7 +316,7 @@ class ChunkWork:
             succeeded=table.succeeded,
             failed=table.failed,
             error=as_json(_told(error)) if status == FAILED and error is not None else None,
-            gone=self._chunk.gone,
+            gone=as_json(drive.gone) if drive.gone else None,
             keep_lease=bool(drive.strays),
             updated_at=rfc3339(self._tools.clock.now_ms()),
         )

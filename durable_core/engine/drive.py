@@ -300,10 +300,14 @@ class Drive(Ranked):
 
     def ran_half_its_time(self, attempt: StepRecord) -> bool:
         """Whether a body that is interrupted has had at least half of what one invocation may take."""
-        invocation = self.tools.invocation
-        if invocation is None or attempt.started_at is None:
+        if attempt.started_at is None:
             return False
-        return self.tools.clock.now_ms() - epoch_ms(attempt.started_at) >= invocation.time_out_ms / 2
+        return self.is_half_its_time(self.tools.clock.now_ms() - epoch_ms(attempt.started_at))
+
+    def is_half_its_time(self, ran_ms: int) -> bool:
+        """Whether so long is at least half of what one invocation may take."""
+        invocation = self.tools.invocation
+        return invocation is not None and ran_ms >= invocation.time_out_ms / 2
 
     # ---- Who is in a step ----
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.clock import epoch_ms
 from durable_core.control_flow import HandOver, NotBegun
@@ -16,29 +16,40 @@ if TYPE_CHECKING:
     from durable_core.step_definition import Step
 
 
-def check_time(drive: Drive, step: Step[..., Any], seen: StepRecord | None = None) -> None:
-    """Hands the run over instead of starting a body that hasn't the time: what it says it may take, else the
-    longest that it was seen to take.
+_REASON: Final = "a step hasn't the time that it needs"
+
+
+def has_time(drive: Drive, step: Step[..., Any], seen: StepRecord | None = None) -> bool:
+    """Whether a body has the time: what it says it may take, else the longest that it was seen to take.
+
+    If not, the run is handed over: nothing more is begun, and what is in flight goes on to its end.
 
     Args:
         drive: Of the run.
         step: To be started.
         seen: What is recorded of it: an attempt that was cut off tells that it takes longer than that.
-
-    Raises:
-        HandOver: There isn't the time. What is in flight goes on to its end.
     """
     if drive.way_out is None:
-        return
+        return True
     needed_s = step.options.timeout_s
     if needed_s is None:
         known = [drive.tools.longest_s.get(step.name), _cut_off_after_s(seen)]
         needed_s = max((one for one in known if one is not None), default=None)
-    if not drive.way_out.has_time(needed_s, is_first=not drive.tally.outcomes):
-        reason = HandOver("a step hasn't the time that it needs")
-        drive.stop(reason)
+    if drive.way_out.has_time(needed_s, is_first=not drive.tally.outcomes):
+        return True
+    drive.stop(HandOver(_REASON))
+    return False
+
+
+def check_time(drive: Drive, step: Step[..., Any], seen: StepRecord | None) -> None:
+    """Refuses to start a body that hasn't the time.
+
+    Raises:
+        HandOver: The run is handed over.
+    """
+    if not has_time(drive, step, seen):
         if seen is None:
-            raise NotBegun(*reason.args)
+            raise NotBegun(_REASON)
         drive.check()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -170,6 +171,84 @@ async def test_a_step_longer_than_any_invocation_uses_up_its_crashes_and_fails(
     assert driven.status == "FAILED"
     assert (ran, (await executor.get("r1")).error["type"]) == ([1, 2, 3], "CrashLimitReached")
     assert [one["error"] for one in (await executor.steps("r1"))[0].attempts] == ["OVERRAN"] * 3
+
+
+# ---- Items of maps ----
+
+
+async def test_no_item_is_started_that_hasnt_the_time(place: Place) -> None:
+    clock, ran = place.turn_clock(), list[int]()
+
+    @step
+    async def part(number: int) -> int:
+        ran.append(number)
+        clock.turn(40)
+        return number
+
+    @workflow(name="items_in_time")
+    async def wf(ctx: Context) -> int:
+        return (await ctx.map(part, list(range(5)), max_concurrency=1)).succeeded
+
+    executor = place.executor()
+    for done in (2, 4):
+        with pytest.raises(DeadlineReached):
+            await executor.run(wf, run_id="r1", deadline=LONG)
+        assert ran == list(range(done))
+    assert (await executor.run(wf, run_id="r1", deadline=LONG)).output == 5
+    assert ran == list(range(5))
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["by its run", "in chunks"])
+async def test_an_item_longer_than_any_invocation_is_set_aside_and_the_others_are_done_once(
+    place: Place, shared: bool
+) -> None:
+    clock, ran = place.turn_clock(), list[int]()
+
+    @step
+    async def part(number: int) -> int:
+        ran.append(number)
+        if number == 2:
+            clock.turn(600)
+            await asyncio.Event().wait()
+        return number
+
+    options = {"distribute": True, "chunk_size": 5} if shared else {}
+
+    @workflow(name=f"endless_item_{shared}")
+    async def wf(ctx: Context) -> list[int]:
+        batch = await ctx.map(part, list(range(5)), tolerate_failures=1, max_concurrency=2, **options)
+        return [*batch.outputs, batch.failures[0].index]
+
+    sent = Sent()
+    executor = place.executor(dispatch=sent)
+    await executor.start(wf, run_id="r1")
+    hops = 0
+    while sent.work:
+        hops += 1
+        assert hops < 30
+        run_id, chunk = sent.work.pop(0)
+        clock.turn(10)
+        until = invoked(place, 300, f"items-{shared}")
+        if chunk is None:
+            await executor.drive(run_id, deadline=until)
+        else:
+            await executor.work_chunk(run_id, "part", chunk, deadline=until)
+    view = await executor.get("r1")
+    assert (view.status, (await executor.resume("r1", wf)).output) == ("COMPLETED", [0, 1, 3, 4, 2])
+    assert sorted(ran) == [0, 1, *[2] * 4, 3, 4]
+
+
+class Sent:
+    """Remembers what is to be worked on: runs, and chunks of them."""
+
+    def __init__(self) -> None:
+        self.work: list[tuple[str, int | None]] = []
+
+    async def drive(self, run_id: str, *, delay_s: float = 0) -> None:
+        self.work.append((run_id, None))
+
+    async def chunks(self, run_id: str, step_id: str, chunks: Sequence[int]) -> None:
+        self.work += [(run_id, chunk) for chunk in chunks]
 
 
 # ---- Nothing loops for ever ----
