@@ -200,6 +200,12 @@ class RunCrashLimitReached(DurableError):
     code = "RUN_CRASH_LIMIT_REACHED"
 
 
+class RunStalled(DurableError):
+    """Drives of the run came to their deadline too often without finishing anything."""
+
+    code = "RUN_STALLED"
+
+
 class StepFailed(DurableError):
     """A step has FAILED; raised alike when it happens (with `__cause__`) and when it is replayed.
 

@@ -144,13 +144,14 @@ class RunHeader:
         due_at_ms: When a worker should next look at the run: the end of the lease while it is driven, else a
             wake time, or when it was released.
         wake_count: How often the run was woken.
-        crashes: Owners in a row that finished nothing: they died, or came to their deadline.
+        crashes: Takeovers from dead owners that had finished nothing, in a row.
         gone: JSON: the fences of owners that never released the run, each with whether its process is dead
             for certain; the last 50.
         counts: JSON: steps by status, written when the run ends or is released.
         error: JSON: an error's code, type, message, traceback, and `steps`: ids of the failures that ended
             the run.
         expires_at_s: Of a tombstone under which nothing is left: when it may go, seconds since the epoch.
+        idle_drives: Drives in a row that came to their deadline and had finished nothing.
     """
 
     run_id: str
@@ -186,6 +187,7 @@ class RunHeader:
     updated_at: str = ""
     ended_at: str | None = None
     expires_at_s: int | None = None
+    idle_drives: int = 0
 
     def error_info(self) -> dict[str, Any]:
         """`error` as a dict, empty when there is none."""

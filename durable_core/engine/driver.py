@@ -38,6 +38,7 @@ from durable_core.errors import (
     OutputNotSerializable,
     RunCrashLimitReached,
     RunFailed,
+    RunStalled,
     StepInDoubt,
     StepMismatch,
     UsageError,
@@ -103,8 +104,8 @@ async def drive(
     token = here.set(RunInfo(header.run_id, header.fence))
     outcomes = reading.set(tools.outcomes)
     try:
-        if header.crashes >= tools.run_crash_limit:
-            raise await _crashed_too_often(current)
+        if (hopeless := _hopeless(current)) is not None:
+            raise await _given_up(current, hopeless)
         current.gone = admitted.gone()
         current.redrive, current.redrive_fence = redriven(header)
         inputs = await recorded_inputs(tools, header, workflow)
@@ -270,11 +271,19 @@ async def _fail(current: Drive, error: Exception) -> RunFailed:
     return RunFailed(current.run_id, told)
 
 
-async def _crashed_too_often(current: Drive) -> RunFailed:
-    error = RunCrashLimitReached(
-        f"{current.header.crashes} owners in a row died, or came to their deadline, without finishing a step",
-        run_id=current.run_id,
-    )
+def _hopeless(current: Drive) -> DurableError | None:
+    """Why a run isn't driven again, if so: those before have come to nothing too often."""
+    header, limit = current.header, current.tools.run_crash_limit
+    if header.crashes >= limit:
+        told = f"{header.crashes} owners in a row died without finishing a step"
+        return RunCrashLimitReached(told, run_id=header.run_id)
+    if header.idle_drives >= limit:
+        told = f"{header.idle_drives} drives in a row came to their deadline without finishing anything"
+        return RunStalled(told, run_id=header.run_id)
+    return None
+
+
+async def _given_up(current: Drive, error: DurableError) -> RunFailed:
     await _load(current)
     failed = await _fail(current, error)
     failed.__cause__ = error
@@ -284,8 +293,8 @@ async def _crashed_too_often(current: Drive) -> RunFailed:
 async def _release(current: Drive, error: BaseException, *, had_time: bool) -> None:
     """Gives the run up for the next owner, unless it is somebody else's already.
 
-    One that comes to its deadline with nothing finished is counted like one that dies: the next is started by
-    nobody's decision, and would come no further. One that was stopped by a person or a deploy isn't.
+    One that comes to its deadline with nothing finished is counted: the next is started by nobody's decision,
+    and would come no further. One that was stopped by a person or a deploy isn't.
     """
     log = current.log
     if current.records_only:
@@ -293,16 +302,16 @@ async def _release(current: Drive, error: BaseException, *, had_time: bool) -> N
     if isinstance(error, Fenced) or current.held.lost is not None:
         log.warning("run_fenced", reason=str(error))
         return
-    crashes = None
+    idle_drives = current.header.idle_drives
     if current.tally.outcomes:
-        crashes = 0
+        idle_drives = 0
     elif had_time and isinstance(error, HandOver) and isinstance(current.way_out, Deadline):
-        crashes = current.header.crashes + 1
+        idle_drives += 1
     departure = Departure(
         status=PENDING,
         due_at_ms=lease_now_ms(current.tools),
         keep_error=True,
-        crashes=crashes,
+        idle_drives=idle_drives,
         # A body that can't be stopped is still at work: nobody may begin it anew before the lease is over.
         keep_lease=bool(current.strays or current.left_early),
         counts=_counts(current),

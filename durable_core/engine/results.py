@@ -70,7 +70,7 @@ class RunView:
     Attributes:
         owner_process: JSON of the process that drives it, if any.
         fence: How often the run has been acquired in all its lives.
-        crashes: Owners in a row that finished nothing: they died, or came to their deadline.
+        crashes: Takeovers in a row from owners that had finished nothing.
         counts: Steps by status, as of the last time the run was left.
         error: What ended the run, if it failed: code, type, message, traceback; `steps`: the failed steps it
             came from.

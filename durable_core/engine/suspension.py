@@ -258,7 +258,6 @@ class Suspension:
                 status=SUSPENDED if suspends else PENDING,
                 due_at_ms=due_ms(drive.tools, self._wake_at_ms if suspends else drive.tools.clock.now_ms()),
                 keep_error=True,
-                crashes=0 if suspends else None,
                 keep_lease=bool(drive.strays),
                 counts=as_json(drive.counted()),
             )

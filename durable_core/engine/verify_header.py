@@ -174,5 +174,6 @@ def _contradictions(header: RunHeader) -> Iterator[str]:
         yield "it is FAILED, and has no error"
     if status in (PENDING, SUSPENDED, CANCELLED) and header.output_hash is not None:
         yield f"it is {status}, and has an output"
-    if min(header.lease_until_ms, header.due_at_ms, header.wake_count, header.crashes) < 0:
+    counts = (header.wake_count, header.crashes, header.idle_drives)
+    if min(header.lease_until_ms, header.due_at_ms, *counts) < 0:
         yield "it counts or dates something below zero"

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 Changes = dict[str, Value | None]
 
 _KEPT_BY_TOMBSTONES: Final = ("run_id", "workflow", "created_at", "ended_at")
-_ZERO_IN_TOMBSTONES: Final = ("wake_count", "crashes", "lease_until_ms")
+_ZERO_IN_TOMBSTONES: Final = ("wake_count", "crashes", "idle_drives", "lease_until_ms")
 
 
 # ---- Headers ----
@@ -122,14 +122,13 @@ def leave(table: str, lease: Lease, departure: Departure, wake_count: int | None
         "output_codec": departure.output_codec,
         "output_size": departure.output_size,
         "counts": departure.counts,
+        "idle_drives": departure.idle_drives,
         "updated_at": now,
     }
     if departure.status != PRUNING:
         changes["ended_at"] = now if departure.status in ENDED else None
     if not departure.keep_error:
         changes["error"] = departure.error
-    if departure.crashes is not None:
-        changes["crashes"] = departure.crashes
     if not departure.keep_lease:
         changes |= _given_up()
     condition = _mine(lease)

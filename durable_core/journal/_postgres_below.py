@@ -159,7 +159,7 @@ def deletion(run_id: str, children: Sequence[Child], fence: int) -> dict[str, ob
 #
 #   P   acquire 2, PRUNING ── (paused) ────────────────────── bury [fence 2] ─▶ refused
 #   Q                           acquire 3, PRUNING ── bury [fence 3] ─▶ applied
-_ZEROED: Final = ("wake_count", "crashes", "lease_until_ms", "due_at_ms")
+_ZEROED: Final = ("wake_count", "crashes", "idle_drives", "lease_until_ms", "due_at_ms")
 _KEPT: Final = ("run_id", "workflow", "fence", "created_at", "ended_at")
 _CHANGED: Final = ("status", "base_fence", "updated_at", "input_hash")
 BURY: Final = (

@@ -111,7 +111,7 @@ LEAVE: Final = (
     " output_hash = %(output_hash)s, output_data = %(output_data)s, output_ref = %(output_ref)s,"
     " output_codec = %(output_codec)s, output_size = %(output_size)s,"
     " error = CASE WHEN %(keep_error)s THEN error ELSE %(error)s END, counts = %(counts)s,"
-    " crashes = coalesce(%(crashes)s::bigint, crashes), updated_at = %(at)s,"
+    " idle_drives = %(idle_drives)s, updated_at = %(at)s,"
     f" ended_at = CASE WHEN %(status)s = '{PRUNING}' THEN ended_at ELSE %(ended_at)s END"
     " WHERE run_id = %(run_id)s AND owner = %(owner)s AND fence = %(fence)s"
     " AND (%(wake_count)s::bigint IS NULL OR wake_count = %(wake_count)s)"

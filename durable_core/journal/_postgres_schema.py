@@ -13,7 +13,7 @@ from durable_core.journal._postgres_server import OLDEST_VERSION
 if TYPE_CHECKING:
     from durable_core.journal._postgres_pool import Pool, Session
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 _TABLES: Final = ("schema_version", "runs", "checkpoints", "segments", "events", "blobs", "blob_parts")
 _OUR_NAMES: Final = (*_TABLES, "chunks", "agent_checkpoints")
 # One row: the server's version, which of our names are taken, and the columns of `schema_version`.

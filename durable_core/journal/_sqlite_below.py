@@ -167,7 +167,7 @@ def _key(kind: str, child: Child) -> tuple[object, ...]:
     }[kind]
 
 
-_ZEROED: Final = ("wake_count", "crashes", "lease_until_ms", "due_at_ms")
+_ZEROED: Final = ("wake_count", "crashes", "idle_drives", "lease_until_ms", "due_at_ms")
 _KEPT: Final = ("run_id", "workflow", "fence", "created_at", "ended_at")
 _CHANGED: Final = ("status", "base_fence", "updated_at", "input_hash")
 _BURY = ", ".join(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 BUSY_LIMIT_S: Final = 30.0
 BUSY_PAUSE_S: Final = 0.0005
 GIVE_ACCESS: Final = (

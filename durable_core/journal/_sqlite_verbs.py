@@ -146,7 +146,7 @@ _LEAVE = (
     " owner_process = CASE WHEN ? THEN owner_process END,"
     " lease_until_ms = CASE WHEN ? THEN lease_until_ms ELSE 0 END, due_at_ms = ?,"
     " output_hash = ?, output_data = ?, output_ref = ?, output_codec = ?, output_size = ?,"
-    " error = CASE WHEN ? THEN error ELSE ? END, counts = ?, crashes = coalesce(?, crashes),"
+    " error = CASE WHEN ? THEN error ELSE ? END, counts = ?, idle_drives = ?,"
     f" updated_at = ?, ended_at = CASE ? WHEN '{PRUNING}' THEN ended_at ELSE ? END"
     " WHERE run_id = ? AND owner = ? AND fence = ?"
 )
@@ -173,7 +173,7 @@ def leave(
         departure.keep_error,
         departure.error,
         departure.counts,
-        departure.crashes,
+        departure.idle_drives,
         now,
         departure.status,
         now if departure.status in ENDED else None,

@@ -125,7 +125,7 @@ class Departure:
         keep_lease: The owner and its lease stay until the lease is over, or the process is dead: something
             that it can't stop is still at work. A takeover then counts no crash.
         keep_error: Leave the recorded error of an earlier end as it is.
-        crashes: The run's count as it is from now on; None leaves it.
+        idle_drives: The run's count as it is from now on.
     """
 
     status: str
@@ -139,7 +139,7 @@ class Departure:
     keep_lease: bool = False
     keep_error: bool = False
     counts: str | None = None
-    crashes: int | None = None
+    idle_drives: int = 0
 
 
 class Renewer(ABC):

@@ -128,7 +128,7 @@ class MemoryJournal(MemoryBelow):
                     output_codec=departure.output_codec,
                     output_size=departure.output_size,
                     error=old.error if departure.keep_error else departure.error,
-                    crashes=old.crashes if departure.crashes is None else departure.crashes,
+                    idle_drives=departure.idle_drives,
                     counts=departure.counts,
                     updated_at=now,
                     ended_at=now if departure.status in ENDED else ended_at,

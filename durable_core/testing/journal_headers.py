@@ -64,7 +64,7 @@ class HeaderContract:
         """Each column, told apart from each other."""
         columns: dict[str, Any] = {
             "due_at_ms": 2**45, "wake_count": 7, "crashes": 2, "fence": 4, "session_id": "s1",
-            "forked_from": "run-0", "output_hash": "6" * 64, "output_data": b"\x00\xff",
+            "idle_drives": 3, "forked_from": "run-0", "output_hash": "6" * 64, "output_data": b"\x00\xff",
             "output_ref": "runs/x", "output_codec": "json", "output_size": 2**40, "error": '{"code":"X"}',
             "counts": "{}", "input_ref": "runs/y", "ended_at": "2026-01-02T03:04:06.000Z",
         }  # fmt: skip
@@ -296,16 +296,18 @@ class HeaderContract:
         assert reply.row is not None
         assert reply.row.error == '{"code":"OLD"}'
 
-    @pytest.mark.parametrize(("crashes", "after"), [(None, 2), (0, 0), (3, 3)])
-    def test_leaving_can_set_the_count_of_crashes(
-        self, runner: asyncio.Runner, journal: Journal, crashes: int | None, after: int
-    ) -> None:
-        """Or leave it as it is."""
-        runner.run(journal.create(owned(crashes=2)))
-        departure = Departure(status=PENDING, crashes=crashes)
-        reply = runner.run(journal.leave(lease_of(owned()), departure))
+    def test_leaving_sets_the_count_of_idle_drives(self, runner: asyncio.Runner, journal: Journal) -> None:
+        """To what it is from then on."""
+        runner.run(journal.create(owned(idle_drives=2)))
+        reply = runner.run(journal.leave(lease_of(owned()), Departure(status=PENDING, idle_drives=3)))
         assert reply.row is not None
-        assert reply.row.crashes == after
+        assert reply.row.idle_drives == 3
+        reply = runner.run(journal.acquire(reply.row, claim("me")))
+        assert reply.row is not None
+        assert reply.row.idle_drives == 3
+        reply = runner.run(journal.leave(lease_of(reply.row), Departure(status=PENDING)))
+        assert reply.row is not None
+        assert reply.row.idle_drives == 0
 
     def test_only_the_owner_leaves(self, runner: asyncio.Runner, journal: Journal) -> None:
         """Under its own fence, and once; whoever lost the reply finds the run left under its fence."""
