@@ -14,6 +14,7 @@ from durable_core.checkpoints.dynamodb import DynamoCheckpoints
 from durable_core.checkpoints.memory import MemoryCheckpoints
 from durable_core.checkpoints.sqlite import SqliteCheckpoints
 from durable_core.errors import JournalUnavailable, StoreNotFound
+from durable_core.journal._sqlite_file import SCHEMA_VERSION
 from durable_core.stores import open_store
 from durable_core.testing.checkpoint_contract import SESSION, CheckpointContract, appended, seqs
 from tests.cloud import Cloud
@@ -79,12 +80,15 @@ def test_a_file_of_an_earlier_version_gets_its_table_and_keeps_its_runs(sqlite: 
             " VALUES ('r', 'n', 0, 'e', 1, 't')"
         )
         older.execute("DROP TABLE agent_checkpoints")
-        older.execute("DELETE FROM schema_version WHERE version = 3")
+        older.execute("DROP TABLE chunks")
+        older.execute("DROP INDEX checkpoints_by_open_map")
+        older.execute("ALTER TABLE runs DROP COLUMN idle_drives")
+        older.execute("DELETE FROM schema_version WHERE version > 2")
         older.commit()
     assert appended(sqlite, "1", "2") == [1, 2]
     with closing(sqlite3.connect(sqlite.path)) as now:
         assert now.execute("SELECT count(*) FROM events").fetchone() == (1,)
-        assert now.execute("SELECT max(version) FROM schema_version").fetchone() == (3,)
+        assert now.execute("SELECT max(version) FROM schema_version").fetchone() == (SCHEMA_VERSION,)
 
 
 def test_a_file_that_stays_locked_is_told_of_and_waited_for(sqlite: SqliteCheckpoints) -> None:
