@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import re
 import shutil
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from durable_core import DurableWorkflowExecutor
+from durable_core import Context, DurableWorkflowExecutor, workflow
 from durable_core.cli.app import execute
-from tests.damages import run_everything
+from tests.damages import reckon, run_everything
 from tests.e2e.test_cli import Terminal
 from tests.waiting import full
 
@@ -310,3 +311,51 @@ def test_the_help_has_an_example_that_names_the_command(durable: Durable, name: 
     done = durable(name, "--help")
     assert done.code == 0
     assert f"Example: durable {name} " in done.out
+
+
+# ---- Killed ----
+
+
+@workflow(name="many")
+async def many(ctx: Context, steps: int) -> int:
+    for number in range(steps):
+        await ctx.step(reckon, number)
+    return steps
+
+
+def rows_in(path: Path) -> int:
+    """How many steps are there by now; none while there is no such table."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as file:
+        return int(file.execute("SELECT count(*) FROM checkpoints").fetchone()[0])
+
+
+def test_an_import_that_is_killed_is_repeated_or_pruned(folder: Path) -> None:
+    """By SIGKILL, with some of its records written."""
+
+    async def made() -> str:
+        async with DurableWorkflowExecutor("memory://") as executor:
+            await executor.run(many, run_id="large", steps=3000)
+            return (await executor.export_run("large", folder / "large.durable")).root_hash
+
+    root, drawn, cut_short = asyncio.run(made()), random.Random(3), 0
+    for number in range(12 if full() else 3):
+        store = folder / f"laptop-{number}.db"
+        args = ("import", "large.durable", "--store", f"sqlite:///{store.name}")
+        least = drawn.randrange(1, 2500)
+        with subprocess.Popen([command(), *args], cwd=folder, env=environment()) as process:
+            while process.poll() is None:
+                with suppress(sqlite3.OperationalError):  # not there yet
+                    if rows_in(store) >= least:
+                        process.kill()
+                        break
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(0.003)
+        shown = json.loads(program(folder, "list", "--json", *args[2:]).out)["runs"]
+        if [run["status"] for run in shown] == ["PRUNING"]:
+            cut_short += 1
+            if number % 2:
+                assert program(folder, "prune", "large", "--yes", *args[2:]).code == 0
+            assert program(folder, *args).code == 0
+        (found,) = program(folder, "verify", "large", "--json", *args[2:]).document["runs"]
+        assert (found["root_hash"], found["findings"]) == (root, [])
+    assert cut_short > 0
