@@ -208,7 +208,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--peer-venv", type=Path, default=ROOT / ".venv-langgraph-aws", help="the peer's environment"
     )
     options = parser.parse_args(arguments)
-    from scripts.bench.checkpoints import peer_python
+    from scripts.bench.peers.asking import peer_python
 
     os.environ.update(_CREDENTIALS)
     python = None if options.no_peer else peer_python(options.peer_venv, PEER)

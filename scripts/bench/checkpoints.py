@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import venv
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +25,7 @@ if __package__ in (None, ""):  # started as a file: the checkout isn't on the pa
 
 from durable_core import CheckpointingConfig, configure_logging, get_checkpointer
 from scripts.bench.floor import size_bytes as file_bytes
+from scripts.bench.peers.asking import peer_python
 from scripts.bench.report import Figure, machine, show, spread
 from scripts.bench.states import state
 
@@ -103,17 +103,6 @@ class Peer:
             raise RuntimeError("the peer ended; what it said is above")
         answer: dict[str, Any] = json.loads(line)
         return answer
-
-
-def peer_python(folder: Path, package: str) -> Path:
-    """The interpreter of an environment with a peer in it; made when it isn't there."""
-    python = folder / "bin" / "python"
-    if not (folder / "made").exists():
-        print(f"Making {folder} with {package} …", file=sys.stderr)
-        venv.create(folder, clear=True, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", package], check=True)
-        (folder / "made").touch()
-    return python
 
 
 def measure(folder: Path, scale: Scale, peer: Peer | None) -> list[Figure]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -12,8 +13,21 @@ import pytest
 
 from durable_core import DurableWorkflowExecutor
 from durable_core.records import Segment
-from scripts.bench import checkpoints, floor, journals, listing, map_floor, report, states, steps, workers
+from scripts.bench import (
+    against_peers,
+    checkpoints,
+    everything,
+    floor,
+    journals,
+    listing,
+    map_floor,
+    report,
+    states,
+    steps,
+    workers,
+)
 from scripts.bench import map as bench_map
+from scripts.bench.peers import asking
 from scripts.bench.report import Figure, Spread, spread
 
 TINY = steps.Scale(pairs=2, steps=12, resumed=(9, 30), resumes=2)
@@ -294,3 +308,50 @@ async def test_listings_are_measured_over_what_they_ask_for() -> None:
         "with a text that none has": 0,
         "one by its beginning": 1,
     }
+
+
+# ---- All of them ----
+
+
+def test_two_drivers_of_one_run_run_no_body_twice(tmp_path: Path) -> None:
+    scale = against_peers.QUICK._replace(driven=4)
+    (figure,) = against_peers.two_drivers(tmp_path, scale, ("ours",))
+    assert figure.name == "bodies of 4 that ran twice under two drivers, ours (RunBusy)"
+    assert (figure.value.median, figure.verdict) == (0, "pass")
+
+
+def test_each_peer_has_a_program_and_pinned_packages() -> None:
+    pinned = asking.pinned()
+    assert set(pinned) == set(asking.PROGRAMS)
+    assert all((asking.HERE / program).exists() for program in asking.PROGRAMS.values())
+    assert all("==" in packages[0] for packages in pinned.values())
+
+
+def test_a_peer_that_ends_is_told_with_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "python_of", lambda _: Path(sys.executable))  # where that peer isn't
+    with pytest.raises(RuntimeError, match=r"the peer dbos ended: (?s:.*)No module named"):
+        asking.Peer("dbos")
+
+
+def test_all_figures_are_in_one_table_and_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "one.py"
+    program.write_text(
+        "from scripts.bench.report import Figure, machine, show, spread\n"
+        "from pathlib import Path\n"
+        "speed = Figure(name='speed', unit='x', value=spread([1, 2, 4]), target=3, better='more')\n"
+        "show(machine(Path('.')), [speed], as_json=True)\n"
+    )
+    failing = tmp_path / "two.py"
+    failing.write_text("raise SystemExit(3)")
+    monkeypatch.setenv("PYTHONPATH", str(everything.HERE.parents[1]))
+    benches = (everything.Bench("One", str(program)), everything.Bench("Two", str(failing)))
+    monkeypatch.setattr(everything, "ALL", benches[:1])
+    assert everything.main(["--out", str(tmp_path)]) == 0
+    assert "| speed | 2 x | 1 x | 4 x | 3 | >= 3 | miss |" in (tmp_path / "bench.md").read_text()
+    found = json.loads((tmp_path / "bench.json").read_text())
+    assert found["One"]["machine"]["python"]
+    monkeypatch.setattr(everything, "ALL", benches)
+    assert everything.main(["--out", str(tmp_path)]) == 1
+    assert '"failed": 3' in (tmp_path / "bench.md").read_text()
