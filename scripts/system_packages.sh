@@ -5,6 +5,7 @@ set -euo pipefail
 packages=(
   chromium # opens the pages that `durable report` writes
   make # sam build calls infra/build/Makefile
+  strace # tells every write and sync of SQLite, so that the power can be cut at each
 )
 
 missing=()
