@@ -104,7 +104,7 @@ async def cost_of(store: Store, header: RunHeader) -> RunCost:
             found.add_step(record)
             if record.kind != MAP_KIND:
                 continue
-            async for segment in log_of(store, header, record.step_id):
+            async for segment in log_of(store, header, record):
                 found.add_segment(segment)
             async for chunks in journal.chunks(header.run_id, record.step_id):
                 for chunk in chunks:

@@ -59,12 +59,12 @@ async def _log(
     store: Store, header: RunHeader, record: StepRecord
 ) -> tuple[list[tuple[int, int]], dict[int | str, Outcome]]:
     """How many items were done when, and the failures that no success superseded, in order."""
-    pins = record.details().get("pins") if record.status == COMMITTED else None
+    pins = _pins(record)
     written: list[tuple[int, int, int]] = []
     failures: dict[int | str, Outcome] = {}
     seen_failed: dict[int, int] = {}
-    async for segment in log_of(store, header, record.step_id):
-        if segment.items == 0 or (pins and segment.seq > pins[segment.chunk]):
+    async for segment in log_of(store, header, record):
+        if segment.items == 0 or (pins and segment.seq > pins.get(segment.chunk, -1)):
             continue
         written.append((_time(segment.written_at), segment.chunk, segment.succeeded + segment.failed))
         if failures or segment.failed != seen_failed.get(segment.chunk, 0):  # else it has successes alone
@@ -78,6 +78,12 @@ async def _log(
     return _summed(written), failures
 
 
+def _pins(record: StepRecord) -> dict[int, int]:
+    """The last segment of each chunk that a committed map goes by; none of one that has not committed."""
+    found = record.details().get("pins") if record.status == COMMITTED else None
+    return dict(enumerate(found)) if isinstance(found, list) else {}
+
+
 def _summed(written: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
     """How many items of all chunks were done when, of how many of each."""
     done: dict[int, int] = {}
@@ -88,11 +94,14 @@ def _summed(written: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
     return points
 
 
-async def log_of(store: Store, header: RunHeader, map_id: str) -> AsyncIterator[Segment]:
+async def log_of(store: Store, header: RunHeader, record: StepRecord) -> AsyncIterator[Segment]:
     """The segments of a map in this life of its run, chunk by chunk."""
-    chunks = {0} | {one.chunk async for page in store.journal.chunks(header.run_id, map_id) for one in page}
+    run_id, map_id = header.run_id, record.step_id
+    divided = record.details().get("chunks")
+    chunks = set(range(max(len(_pins(record)), divided if isinstance(divided, int) else 1)))
+    chunks |= {one.chunk async for page in store.journal.chunks(run_id, map_id) for one in page}
     for chunk in sorted(chunks):
-        async for page in store.journal.segments(header.run_id, map_id, chunk):
+        async for page in store.journal.segments(run_id, map_id, chunk):
             for segment in page:
                 if segment.fence > header.base_fence:
                     yield segment

@@ -74,7 +74,7 @@ def report(
 
     html = page(document)
     run = document["run"]
-    target = to if to is not None else f"{run['run_id']}.html"
+    target = to if to is not None else f"{Path(run['run_id']).name}.html"  # a damaged id may be a path
     steps = sum(not row.get("scope") for row in document["timeline"]["rows"])
     if target == _STANDARD_OUTPUT:
         if as_json:
