@@ -171,7 +171,6 @@ class Poller:
 
     def _stop_loop(self, messages: Sequence[dict[str, Any]]) -> None:
         """As Lambda's recursive loop detection: the messages go to the dead letters, if there are any."""
-        self.stopped_loops += len(messages)
         self._log.warning("recursive_loop_stopped", hops=MOST_HOPS, messages=len(messages))
         attributes = self._client.get_queue_attributes(
             QueueUrl=self._queue_url, AttributeNames=["RedrivePolicy"]
@@ -182,6 +181,7 @@ class Poller:
                 url = self._client.get_queue_url(QueueName=target.rpartition(":")[2])["QueueUrl"]
                 self._client.send_message(QueueUrl=url, MessageBody=message["Body"])
             self._delete(message)
+        self.stopped_loops += len(messages)
 
 
 def failed_ids(answer: Answer, ids: Sequence[str], *, reports: bool) -> set[str]:

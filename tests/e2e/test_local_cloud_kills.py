@@ -123,6 +123,9 @@ async def test_a_scan_whose_functions_are_killed_writes_the_report_of_a_local_ru
         executor = DurableWorkflowExecutor(store=cloud.cloud.store_url)
         try:
             assert await committed_items(executor) == list(range(total))
+            report = await executor.verify("scan")
+            found = [one for run in report.runs for one in run.findings]
+            assert [one for one in found if one.severity != "notice"] == []
         finally:
             await executor.close()
 
