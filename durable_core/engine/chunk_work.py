@@ -17,7 +17,7 @@ from durable_core.clock import rfc3339
 from durable_core.control_flow import ControlFlow, HandOver, RunInterrupted
 from durable_core.current import RunInfo, here
 from durable_core.engine.asking import ask
-from durable_core.engine.batch_intake import Intake, ItemsUnreadable
+from durable_core.engine.batch_intake import Intake
 from durable_core.engine.batch_items import ItemRunner
 from durable_core.engine.batch_log import ChunkLog
 from durable_core.engine.batch_progress import MapProgress
@@ -40,7 +40,14 @@ from durable_core.engine.drive import Drive
 from durable_core.engine.failure import as_json, described
 from durable_core.engine.invocation import gone_of
 from durable_core.engine.suspension import Suspension
-from durable_core.errors import DurableError, Fenced, JournalUnavailable, StepMismatch
+from durable_core.errors import (
+    DurableError,
+    Fenced,
+    JournalUnavailable,
+    StepMismatch,
+    StoreMisconfigured,
+    StoreNotFound,
+)
 from durable_core.identity import KeyMaker
 from durable_core.item_table import ItemTable
 from durable_core.journal.chunks import ChunkDeparture
@@ -59,6 +66,8 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_MS: Final = 1_000
 _POLL_S: Final = 0.1
+# They tell nothing about the items: whoever claims the chunk next may have more luck.
+_OF_THE_STORE: Final = (JournalUnavailable, StoreMisconfigured, StoreNotFound)
 
 EngineOf = Callable[[Drive], "Engine"]
 
@@ -295,12 +304,9 @@ class ChunkWork:
         reason = drive.stopped
         if isinstance(reason, Fenced) or drive.held.lost is not None:
             raise drive.held.lost or reason or drive.fenced_by(None)
-        of_map = isinstance(error, ItemsUnreadable) or (
-            isinstance(error, DurableError) and not isinstance(error, JournalUnavailable)
-        )
         is_over = self._pump is not None and self._pump.is_over_limit()
         status = PENDING
-        if of_map or (error is not None and not isinstance(error, ControlFlow | JournalUnavailable)):
+        if error is not None and not isinstance(error, (ControlFlow, *_OF_THE_STORE)):
             status = FAILED
         elif reason is None and not is_over:
             status = COMPLETED
@@ -334,7 +340,7 @@ class ChunkWork:
             others = await ask(self._view.has_others, self._tools, self._of, self._chunk.chunk)
             woken = not others and await rejoin(self._tools, drive.header, self._of)
         await self._tell(status, woken=wakes)
-        if isinstance(error, JournalUnavailable):
+        if isinstance(error, _OF_THE_STORE):
             raise error
         ended: ChunkStatus = {COMPLETED: DONE, FAILED: STUCK}.get(status, HANDED_BACK)  # type: ignore[assignment]
         return result_of(self._of, self._chunk.chunk, ended, drive.tally.items, woken=woken)

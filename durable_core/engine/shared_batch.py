@@ -28,7 +28,7 @@ from durable_core.errors import DurableError, ManifestError, StepInDoubt, StepMi
 from durable_core.item_table import ItemTable
 from durable_core.manifest import Jsonl
 from durable_core.map_options import CHUNK_ITEMS
-from durable_core.records import FAILED
+from durable_core.records import FAILED, STARTED
 
 if TYPE_CHECKING:
     from durable_core.engine.chunk_claims import SharedMap
@@ -52,12 +52,14 @@ class _Look:
     Attributes:
         states: How many there are of each.
         free: Those that may be claimed.
+        left: Of those, the ones that somebody has had.
         broken: Those that can't go on.
         failed: Items that failed in those that were left.
     """
 
     states: Counter[str] = field(default_factory=Counter)
     free: list[int] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)
     broken: list[Chunk] = field(default_factory=list)
     failed: int = 0
 
@@ -138,7 +140,8 @@ class SharedBatch(Batch):
             elif not is_lost and look.free:
                 if not is_told:
                     is_told = True
-                    await self._tell(of, look)
+                    is_new = before is None or before.status != STARTED or of.is_forked
+                    await self._tell(of, look.free if is_new or not look.states[BUSY] else look.left)
                 if not drive.suspension.suspends:
                     await self._work_here(of, look)
                     continue
@@ -187,12 +190,12 @@ class SharedBatch(Batch):
             state = state_of(tools, of, chunk)
             look.states[state] += 1
             if state == FREE:
-                look.free.append(chunk.chunk)
+                look.left.append(chunk.chunk)
             if state == BROKEN:
                 look.broken.append(chunk)
             if state != FREE or chunk.fence > of.redriven_fence:
                 look.failed += chunk.failed
-        look.free += [number for number in range(of.chunks) if number not in met]
+        look.free = look.left + [number for number in range(of.chunks) if number not in met]
         look.states[FREE] = len(look.free)
         return look
 
@@ -210,10 +213,14 @@ class SharedBatch(Batch):
         wait = Wait(wake_at_ms, looks=lambda: self._has_come(of))
         await drive.suspension.until(wait, self.call.scope)
 
-    async def _tell(self, of: SharedMap, look: _Look) -> None:
+    async def _tell(self, of: SharedMap, chunks: list[int]) -> None:
+        """Tells of chunks: of all when the map begins or nobody works on any, else of those that were left.
+
+        A driver that is woken in the middle must not tell of ten thousand chunks each time.
+        """
         dispatch = self.attempts.drive.tools.dispatch
-        if dispatch is not None:
-            await dispatch.chunks(of.record.run_id, of.record.step_id, look.free)
+        if dispatch is not None and chunks:
+            await dispatch.chunks(of.record.run_id, of.record.step_id, chunks)
 
     async def _work_here(self, of: SharedMap, look: _Look) -> None:
         """Works on one chunk: this process has nothing else to do with the map."""

@@ -443,6 +443,21 @@ async def test_a_dispatch_is_told_of_all_chunks_once_they_may_be_worked_on(place
     assert told.drives == ["r1"]
 
 
+async def test_a_driver_that_is_woken_in_the_middle_tells_of_what_was_left_alone(place: Place) -> None:
+    told, gate = Told(), asyncio.Event()
+    world.items, world.gives = (lambda: list(range(12))), {0: waits(gate, 0)}
+    executor = place.executor(dispatch=told)
+    await begin(executor)
+    await executor.resume("r1", batch_of, on_wait="suspend")  # nobody works on it: they may have got lost
+    assert told.pieces == [("r1", "tenfold", [0, 1, 2])] * 2
+    work = asyncio.create_task(place.executor().work_chunk("r1", "tenfold", 0))
+    await until(lambda: world.ran)
+    await executor.resume("r1", batch_of, on_wait="suspend")
+    assert len(told.pieces) == 2
+    gate.set()
+    assert (await work).status == "DONE"
+
+
 async def test_a_process_without_the_workflow_says_so_and_one_with_other_code_too(place: Place) -> None:
     world.items = lambda: list(range(3))
     await begin(place.executor())
