@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import Any
 
@@ -168,3 +169,18 @@ async def test_a_segment_that_says_anything_stops_no_look(place: Place, under: R
             under.put("segment", row | told | {"output_hash": sealed.output_hash, "items": items})
             assert not (await executor.verify(RUN)).is_sound, said
             under.undo(before, {})
+
+
+async def test_a_run_that_goes_on_while_it_is_looked_at_is_not_taken_for_damaged(place: Place) -> None:
+    """Its steps, events and segments are read one after the other, while others come."""
+    executor, looker = place.executor(), place.executor()
+    running = asyncio.create_task(run_everything(executor))
+    looks = 0
+    while not running.done():
+        await asyncio.sleep(0.002)
+        for found in (await looker.verify()).runs:
+            assert found.is_sound, found.findings
+            looks += 1
+    await running
+    assert looks > 1
+    assert (await looker.verify(RUN)).runs[0].findings == ()
