@@ -14,6 +14,7 @@ from durable_core.aws.sandbox import Handler
 from durable_core.aws.signal import signal_handler
 from durable_core.aws.start import start_handler
 from durable_core.aws.sweep import sweep_handler
+from durable_core.aws.work import work_handler
 from tests.cloud import REGION, Cloud
 
 TIME_OUT_MS = 900_000
@@ -98,6 +99,10 @@ class Deployment:
     @cached_property
     def drive(self) -> Handler[Any]:
         return self.new_drive()
+
+    @cached_property
+    def work(self) -> Handler[Any]:
+        return self.handler(lambda: work_handler(workflows=JOBS))
 
     @cached_property
     def signal(self) -> Handler[Any]:

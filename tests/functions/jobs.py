@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import structlog
@@ -195,3 +196,12 @@ async def hog(ctx: Context, seconds: float) -> None:
 async def mapped(ctx: Context, count: int) -> int:
     batch = await ctx.map(double, list(range(count)))
     return batch.succeeded
+
+
+@workflow
+async def shared(ctx: Context, count: int, seconds: float = 0) -> list[str]:
+    job = partial(slow, seconds=seconds)
+    batch = await ctx.map(
+        job, [f"n{n}" for n in range(count)], distribute=True, chunk_size=5, max_concurrency=1
+    )
+    return list(batch.outputs)
