@@ -23,9 +23,7 @@ from durable_core.engine.batch_log import ChunkLog
 from durable_core.engine.batch_progress import MapProgress
 from durable_core.engine.batch_pump import Pump
 from durable_core.engine.chunk_claims import (
-    BUSY as IS_BUSY,
-)
-from durable_core.engine.chunk_claims import (
+    BUSY,
     FREE,
     OVER,
     HeldChunk,
@@ -288,7 +286,7 @@ class ChunkWork:
         found = 0
         async for page in self._tools.journal.chunks(self._lease.run_id, self._lease.step_id):
             found += sum(
-                one.status == RUNNING and state_of(self._tools, self._of, one) == IS_BUSY for one in page
+                one.status == RUNNING and state_of(self._tools, self._of, one) == BUSY for one in page
             )
         return found
 
