@@ -176,8 +176,12 @@ def _bodies(unharmed: Life, first: Life, second: Life, begun_anew: int, late: bo
                 continue
             yield f"the body of {body.step_id} ran without a STARTED record"
     settled = first.state.settled()
+    starts = Counter(body.step_id for body in (*first.bodies, *second.bodies))
     for body in second.bodies:
-        if late and not body.recorded:
+        record = first.state.records.get(body.step_id)
+        # Begun before it was overtaken, and its body only afterwards: each start has a begin of its own.
+        is_begun = record is not None and starts[body.step_id] <= record.attempt
+        if late and (is_begun or not body.recorded):
             continue
         if body.item is None and body.step_id in settled:
             yield f"the body of {body.step_id} ran again after it was committed"
