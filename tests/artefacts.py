@@ -35,7 +35,8 @@ def built(target: str) -> Path:
         _log(target).write_text(told)
         stamp.write_text(sources)
 
-    _once(f"build-{target}", lambda: None if found() != _sources() else "", make)
+    # One lock for both: SAM keeps notes of its own that they share.
+    _once("build", lambda: None if found() != _sources() else "", make)
     return folder
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
 from durable_core.aws.environment import Environment
@@ -355,6 +356,15 @@ def test_every_variable_that_is_read_is_declared_and_the_other_way_round(templat
 
 
 START = "import sys; sys.path.insert(0, sys.argv[1]); import app; assert callable(app.handler)"
+
+
+def test_an_empty_endpoint_means_aws_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "")
+    client = boto3.client(
+        "sqs", region_name="eu-central-1", aws_access_key_id="me", aws_secret_access_key="none"
+    )
+    assert client.meta.endpoint_url == "https://sqs.eu-central-1.amazonaws.com"
+    client.close()
 
 
 @pytest.mark.parametrize(
