@@ -22,8 +22,8 @@ class RunFilter:
     Attributes:
         prefix: Only run ids that begin with this.
         since, until: Only runs created at this time or later, and before that one; RFC 3339, UTC.
-        text: Only runs that have this in their id, workflow, session or recorded error, whatever the case of
-            its ASCII letters.
+        text: Only runs that have this in their id, workflow, session or recorded error, or in the id of the
+            run that they are a fork of; whatever the case of its ASCII letters.
         before: Only runs that come after this (created_at, run_id) in the listing; for the next page.
     """
 
@@ -56,7 +56,7 @@ class RunFilter:
 
     def _has_text(self, header: RunHeader) -> bool:
         plain, quoted = self.needles()
-        named = (header.run_id, header.workflow, header.session_id or "")
+        named = (header.run_id, header.workflow, header.session_id or "", header.forked_from or "")
         return any(plain in _lower(one) for one in named) or quoted in _lower(header.error or "")
 
 

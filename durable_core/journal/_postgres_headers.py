@@ -163,6 +163,7 @@ DUE: Final = (
 _HAS_TEXT: Final = (
     "(strpos(lower(run_id), %(plain)s) > 0 OR strpos(lower(workflow), %(plain)s) > 0"
     """ OR strpos(lower(session_id COLLATE "C"), %(plain)s) > 0"""
+    """ OR strpos(lower(forked_from COLLATE "C"), %(plain)s) > 0"""
     """ OR strpos(lower(error COLLATE "C"), %(quoted)s) > 0)"""
 )
 

@@ -9,7 +9,7 @@ from durable_core.records import TOMBSTONE
 
 if TYPE_CHECKING:
     from durable_core.journal.base import RunFilter
-_NAMED = ("run_id", "workflow", "session_id")
+_NAMED = ("run_id", "workflow", "session_id", "forked_from")
 
 
 def list_runs(wanted: RunFilter) -> tuple[str, tuple[object, ...]]:

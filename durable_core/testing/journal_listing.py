@@ -98,12 +98,12 @@ class ListingContract:
         assert found(since=since, before=("2026-01-02T03:04:09.000Z", "r"), limit=2) == ["r8", "r7"]
 
     def test_runs_are_found_by_a_text_that_they_have(self, runner: asyncio.Runner, journal: Journal) -> None:
-        """In id, workflow, session or error, in either case; nothing in it is a pattern."""
+        """In id, workflow, session, error or origin, in either case; nothing in it is a pattern."""
         error = json.dumps({"type": "KeyError", "message": 'no "café" at 100% of C:\\tmp'})
         for made in (
             header("june-1", status=FAILED, workflow="Month_End", error=error),
             header("JUNE-2", workflow="other", session_id="crew-7"),
-            header("july", workflow="other"),
+            header("july", workflow="other", forked_from="May-4"),
         ):
             runner.run(journal.create(made))
 
@@ -114,6 +114,7 @@ class ListingContract:
         assert found("month_e") == found("keyerror") == found('"café" AT 100%') == {"june-1"}
         assert found("C:\\tmp") == {"june-1"}
         assert found("w-7") == {"JUNE-2"}
+        assert found("may-4") == {"july"}
         assert found("j%y") == found("ju_e") == found("CAFÉ") == found("'") == set()
         assert found("ju", workflow="other") == {"JUNE-2", "july"}
         assert found("ju", workflow="other", limit=1) == {"july"}
