@@ -47,7 +47,9 @@ def list_runs(
     ] = None,
     text: Annotated[
         str | None,
-        typer.Option("--text", metavar="TEXT", help="Only runs with this in id, workflow, session, error or origin."),
+        typer.Option(
+            "--text", metavar="TEXT", help="Only runs with this in id, workflow, session, error, origin."
+        ),
     ] = None,
     newer_than: Annotated[
         str | None, typer.Option("--newer-than", metavar="AGE", help="Only those created since: 2h, 7d.")
