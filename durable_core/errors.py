@@ -10,8 +10,7 @@ class DurableError(Exception):
 
     Args:
         message: What happened, as one sentence without its full stop.
-        run_id: The run it happened to.
-        step_id: The step it happened to.
+        run_id, step_id: The run and the step it happened to.
         remedy: What the reader can do about it, as one sentence.
     """
 
@@ -204,6 +203,12 @@ class RunStalled(DurableError):
     """Drives of the run came to their deadline too often without finishing anything."""
 
     code = "RUN_STALLED"
+
+
+class ChunkStalled(DurableError):
+    """A chunk of a map was handed back at its deadline too often with nothing done."""
+
+    code = "CHUNK_STALLED"
 
 
 class StepFailed(DurableError):

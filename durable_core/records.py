@@ -257,7 +257,8 @@ class Chunk(NamedTuple):
         lease_until_ms: End of the lease, milliseconds since the epoch; 0 when nobody holds one.
         succeeded, failed: Its items that have so come out, as of the last time it was left.
         gone: JSON: the chunk fences of owners that never left it, each with whether its process is dead for
-            certain; the last 50.
+            certain; the last 50. Beside them `idle`, if not 0: how often in a row it was handed back at a
+            deadline with nothing done.
         error: JSON of an `ErrorInfo`: why it FAILED.
         updated_at: RFC 3339, UTC, milliseconds: when it was claimed or left.
     """

@@ -222,6 +222,7 @@ class Attempts:
         """
         # One that would not fit into the next invocation either is as good as a crash.
         overran = attempt.kind == STEP_KIND and self.drive.ran_half_its_time(attempt)
+        self.drive.tally.overran += overran
         detail = attempt.details() | {"overran" if overran else "interrupted": True}
         if self.drive.strays:
             detail["left_running"] = True

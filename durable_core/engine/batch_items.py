@@ -220,6 +220,7 @@ class ItemRunner:
             except asyncio.CancelledError:
                 if drive.is_half_its_time(clock.boot_ms() - began_ms):
                     self.overran.add(item.position)
+                    drive.tally.overran += 1
                 raise
         finally:
             here.reset(token)

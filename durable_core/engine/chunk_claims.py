@@ -7,11 +7,11 @@ COMPLETED, FAILED                         over - or claimed anew, where the run 
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from durable_core.clock import rfc3339
 from durable_core.engine.asking import ask
+from durable_core.engine.failure import as_json
 from durable_core.engine.invocation import dead_from_ms, gone_of
 from durable_core.engine.lease import HeldLease
 from durable_core.engine.owners import is_dead_for_certain, lease_now_ms, owner_process
@@ -19,10 +19,10 @@ from durable_core.errors import CorruptRecord, Fenced
 from durable_core.identity import new_owner
 from durable_core.journal.base import Lease
 from durable_core.journal.chunks import ChunkLease, is_shared
-from durable_core.records import COMPLETED, FAILED, RUNNING, Chunk
+from durable_core.records import COMPLETED, FAILED, RUNNING, Chunk, parse_object
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from durable_core.engine.drive import Tools
     from durable_core.errors import DurableError
@@ -36,6 +36,7 @@ BROKEN: Final = "broken"
 ChunkState = Literal["free", "busy", "over", "broken"]
 
 _GONE_KEPT: Final = 50
+_IDLE: Final = "idle"
 _NUMBERS: Final = (
     "chunk_size", "chunks", "total", "redriven_fence", "above_fence", "plan_fence", "window",
 )  # fmt: skip
@@ -134,13 +135,15 @@ async def claim(tools: Tools, of: SharedMap, number: int, seen: Chunk | None) ->
     C                               sees 1 ────── claim [1] ─▶ refused: BUSY
     """
     gone: dict[int, int | bool | None] = {}
-    dead_owner = None
+    dead_owner, idle = None, 0
     if seen is not None:
         gone = dict(gone_of(seen)) if seen.fence > of.above_fence else {}
         is_dead = seen.owner is not None and is_dead_for_certain(tools, seen.owner_process)
         if seen.status == RUNNING or is_dead:
             gone[seen.chunk_fence] = is_dead or dead_from_ms(seen.owner_process)
         dead_owner = seen.owner if is_dead else None
+        if seen.fence > max(of.above_fence, of.redriven_fence):  # else a person has had it begun again
+            idle = idle_of(seen)
     claimed = Chunk(
         of.record.run_id,
         of.record.step_id,
@@ -152,11 +155,23 @@ async def claim(tools: Tools, of: SharedMap, number: int, seen: Chunk | None) ->
         owner_process(tools),
         succeeded=seen.succeeded if seen is not None else 0,
         failed=seen.failed if seen is not None else 0,
-        gone=json.dumps(dict(list(gone.items())[-_GONE_KEPT:])) if gone else None,
+        gone=gone_json(dict(list(gone.items())[-_GONE_KEPT:]), idle),
         updated_at=rfc3339(tools.clock.now_ms()),
     )
     reply = await ask(tools.journal.claim, claimed, seen, tools.lease_now_ms(), dead_owner=dead_owner)
     return reply.row if reply.row is not None and reply.row.owner == claimed.owner else None
+
+
+def idle_of(chunk: Chunk) -> int:
+    """How often in a row a chunk was handed back at a deadline with nothing done."""
+    found = parse_object(chunk.gone, chunk.run_id, chunk.step_id).get(_IDLE)
+    return found if type(found) is int else 0
+
+
+def gone_json(gone: Mapping[int, int | bool | None], idle: int) -> str | None:
+    """A chunk's `gone`: its owners that never left it, and how often it came to nothing."""
+    told = {**{str(fence): dead for fence, dead in gone.items()}, **({_IDLE: idle} if idle else {})}
+    return as_json(told) if told else None
 
 
 def lease_of(of: SharedMap, chunk: Chunk) -> ChunkLease:

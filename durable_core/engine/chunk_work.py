@@ -4,6 +4,7 @@ each item has an outcome              COMPLETED; the run is woken if this may be
 too many failed, or the map stops     PENDING, with what has failed; the run is woken, to decide
 it can't go on                        FAILED, with why; the run is woken, to end
 the deadline, a drain, a cancellation PENDING; somebody else goes on
+the deadline, once more for nothing   FAILED, as if it can't go on: so often it would be for ever
 somebody else has claimed it          nothing is written
 """
 
@@ -28,6 +29,8 @@ from durable_core.engine.chunk_claims import (
     OVER,
     HeldChunk,
     claim,
+    gone_json,
+    idle_of,
     lease_of,
     shared_map_now,
     state_of,
@@ -37,8 +40,10 @@ from durable_core.engine.chunk_result import DONE, HANDED_BACK, STUCK, ChunkResu
 from durable_core.engine.drive import Drive
 from durable_core.engine.failure import as_json, described
 from durable_core.engine.invocation import gone_of
+from durable_core.engine.stopping import Deadline
 from durable_core.engine.suspension import Suspension
 from durable_core.errors import (
+    ChunkStalled,
     DurableError,
     Fenced,
     JournalUnavailable,
@@ -167,6 +172,7 @@ class ChunkWork:
         self._pump: Pump | None = None
         self._looked_ms = tools.clock.boot_ms()
         self._failed_before = 0
+        self._had_time = isinstance(way_out, Deadline) and way_out.left_s() > 0
         self.drive = drive = Drive(
             tools=tools, header=header, lease=self._lease, keys=KeyMaker(header.run_id)
         )
@@ -308,6 +314,9 @@ class ChunkWork:
             status = FAILED
         elif reason is None and not is_over:
             status = COMPLETED
+        idle = self._idle() if status == PENDING else 0
+        if idle >= self._tools.run_crash_limit:
+            status, error = FAILED, self._stalled(idle)
         new_failures = table.failed > self._failed_before
         wakes = status == FAILED or is_over or self._of.stops or new_failures
         if status == COMPLETED and not wakes:
@@ -320,7 +329,7 @@ class ChunkWork:
             succeeded=table.succeeded,
             failed=table.failed,
             error=as_json(_told(error)) if status == FAILED and error is not None else None,
-            gone=as_json(drive.gone) if drive.gone else None,
+            gone=gone_json(drive.gone, idle),
             keep_lease=bool(drive.strays),
             updated_at=rfc3339(self._tools.clock.now_ms()),
         )
@@ -342,6 +351,29 @@ class ChunkWork:
             raise error
         ended: ChunkStatus = {COMPLETED: DONE, FAILED: STUCK}.get(status, HANDED_BACK)  # type: ignore[assignment]
         return result_of(self._of, self._chunk.chunk, ended, drive.tally.items, woken=woken)
+
+    def _idle(self) -> int:
+        """How often in a row the chunk has come to its deadline with nothing done, this time included.
+
+        Not counted is what has an end of its own: an attempt that has used up one of its crashes, and a wait.
+        """
+        drive, before = self.drive, idle_of(self._chunk)
+        if drive.tally.outcomes:
+            return 0
+        has_end = drive.tally.overran or drive.suspension.waited or self._of.stops
+        came_to_it = self._had_time and isinstance(drive.stopped, HandOver)
+        return before + (came_to_it and not has_end)
+
+    def _stalled(self, times: int) -> ChunkStalled:
+        """Why it isn't begun again; what to do is in the message, since only that is recorded."""
+        lease = self._lease
+        return ChunkStalled(
+            f"chunk {lease.chunk} of the map {lease.step_id!r} came to its deadline {times} times in a row"
+            " with nothing done: raise the function's time-out, make the items smaller, or give their step"
+            " the timeout_s= that it needs, and resume the run",
+            run_id=lease.run_id,
+            step_id=lease.step_id,
+        )
 
     async def _tell(self, status: str, *, woken: bool) -> None:
         dispatch = self._tools.dispatch

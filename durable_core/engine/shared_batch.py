@@ -24,7 +24,7 @@ from durable_core.engine.chunk_view import ChunkView
 from durable_core.engine.chunk_work import EngineOf, work_here
 from durable_core.engine.failure import as_json
 from durable_core.engine.suspension import Wait
-from durable_core.errors import DurableError, ManifestError, StepInDoubt, StepMismatch
+from durable_core.errors import ChunkStalled, DurableError, ManifestError, StepInDoubt, StepMismatch
 from durable_core.item_table import ItemTable
 from durable_core.manifest import Jsonl
 from durable_core.map_options import CHUNK_ITEMS
@@ -276,6 +276,11 @@ class SharedBatch(Batch):
         told = chunk.error_info()
         message = str(told.get("message", ""))
         kind = _STOPPING.get(str(told.get("code")))
+        if told.get("code") == ChunkStalled.code:
+            stalled = ChunkStalled(message)
+            failed = await self._fail(attempt, table, stalled)
+            failed.__cause__ = stalled
+            return failed
         if kind is None:
             return await self._fail(attempt, table, ItemsUnreadable(message))
         error = kind(message, run_id=chunk.run_id, step_id=chunk.step_id)

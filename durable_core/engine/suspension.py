@@ -81,6 +81,7 @@ class Suspension:
 
     Attributes:
         suspends: Whether the run is left when nobody does anything else; else its waits are waited for here.
+        waited: Whether anybody has waited for a time or for something that comes.
         heard: How often something has come to the run since it was acquired, as far as is known here.
         hurried: Whether the run was stopped although somebody didn't wait.
     """
@@ -96,6 +97,7 @@ class Suspension:
         self._awaited: set[str] = set()
         self._looks: list[Callable[[], Awaitable[bool]]] = []
         self._wake_at_ms = NEVER_MS
+        self.waited = False
         self.heard = 0
         self.hurried = False
 
@@ -120,6 +122,7 @@ class Suspension:
             ControlFlow: The drive or the branch is stopped.
         """
         drive = self._drive
+        self.waited = True
         left_s = _LONG_S**2
         if wait.wake_at_ms is not None:  # in parts: a machine that was suspended wakes up late
             left_s = (wait.wake_at_ms - drive.tools.clock.now_ms()) / 1000

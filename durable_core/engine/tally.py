@@ -20,6 +20,8 @@ class Tally:
         raised: Attempts that raised, with attempts left.
         rerun: Attempts begun over one that had not come to an end.
         in_doubt: Of those, attempts whose owner died in them, or that nobody can tell about.
+        overran: Attempts cut off after half of the time that there ever is: each costs its step or item one
+            of its crashes.
         items: Outcomes of map items that were written.
         bytes: Raw bytes of committed outputs.
         spills: Of those outputs, the ones that went to the blob store.
@@ -32,6 +34,7 @@ class Tally:
     raised: int = 0
     rerun: int = 0
     in_doubt: int = 0
+    overran: int = 0
     items: int = 0
     bytes: int = 0
     spills: int = 0
