@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from durable_core.engine.chunk_result import ChunkResult
+    from durable_core.engine.driving import Driven
     from durable_core.engine.executor import DurableWorkflowExecutor
     from durable_core.engine.exporting import ExportedRun
     from durable_core.engine.findings import VerifyReport
@@ -65,6 +66,10 @@ class BlockingExecutor:
     def work_chunk(self, run_id: str, step_id: str, chunk: int, **options: Any) -> ChunkResult:
         """Works on one chunk of a map that several workers share."""
         return run_here(self._executor.work_chunk(run_id, step_id, chunk, **options), "work_chunk")
+
+    def drive(self, run_id: str, **options: Any) -> Driven:
+        """Drives a run that one was told of, for as long as there is time."""
+        return run_here(self._executor.drive(run_id, **options), "drive")
 
     def signal(self, run_id: str, name: str, payload: object = None, **options: Any) -> str:
         """Sends an event to a run."""

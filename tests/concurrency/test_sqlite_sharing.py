@@ -357,7 +357,7 @@ def test_every_connection_is_set_up_alike(tmp_path: Path) -> None:
 async def test_a_file_on_a_network_file_system_is_refused(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_sqlite_file, "_file_system", lambda _: kind)
+    monkeypatch.setattr(_sqlite_file, "file_system", lambda _: kind)
     executor = DurableWorkflowExecutor(db_path=tmp_path / "runs.db")
     with pytest.raises(StoreMisconfigured, match=f"network file system .{kind}.*postgresql://"):
         await executor.run(noted_steps, run_id="r1")

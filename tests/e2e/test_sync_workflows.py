@@ -44,7 +44,7 @@ def lane(ctx: SyncContext, number: int) -> list[Any]:
     return [*found, str(ctx.uuid4()), ctx.random()]
 
 
-@workflow
+@workflow(name="plain_everything")
 def everything(ctx: SyncContext, number: int) -> dict[str, Any]:
     return {
         "step": ctx.step(add, number, 2),
@@ -446,6 +446,12 @@ BLOCKING: dict[str, Callable[[DurableWorkflowExecutor, Any], object]] = {
     "fork": lambda ex, _: ex.blocking.fork("r1"),
     "prune": lambda ex, _: ex.blocking.prune(keep=1),
     "sweep": lambda ex, _: ex.blocking.sweep(),
+    "drive": lambda ex, _: ex.blocking.drive("r1", deadline=None),
+    "work_chunk": lambda ex, _: ex.blocking.work_chunk("r1", "add", 0),
+    "verify": lambda ex, _: ex.blocking.verify("r1"),
+    "replay": lambda ex, _: ex.blocking.replay("r1", everything),
+    "export_run": lambda ex, _: ex.blocking.export_run("r1", "r1.durable"),
+    "import_run": lambda ex, _: ex.blocking.import_run("r1.durable"),
     "close": lambda ex, _: ex.blocking.close(),
 }
 

@@ -113,7 +113,7 @@ import importlib, json, sys
 
 class NotInTheZip:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("rich", "typer"):
+        if name.partition(".")[0] in ("greenlet", "rich", "typer"):
             raise ModuleNotFoundError(name, name=name)
 
 sys.meta_path.insert(0, NotInTheZip())
