@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from types import ModuleType
 
 import pytest
 import structlog
 
 from durable_core import log
+from durable_core.workflow import _registered
 from tests.cloud import ENVIRONMENT, Cloud, aws_threads, open_clients, running_cloud
 from tests.postgres import PostgresServer
 from tests.waiting import until
@@ -25,6 +27,28 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(("DURABLE_", "AWS_", "PG")):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def _others_names_are_free(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Workflows of other tests are out of the way where they have the name of one of this test's own.
+
+    Its own are those of its module, and of the modules that it takes something from.
+    """
+    near = {request.module.__name__, *(["tests.functions.jobs"] * ("functions" in request.path.parts))}
+    for value in vars(request.module).values():
+        name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        if isinstance(name, str):
+            near.add(name)
+    hidden = []
+    for found in _registered.values():
+        others = [one for one in found if one.fn.__module__ not in near]
+        if others and len(others) < len(found):
+            found[:] = [one for one in found if one.fn.__module__ in near]
+            hidden.append((found, others))
+    yield
+    for found, others in hidden:
+        found[:0] = others
 
 
 @pytest.fixture(autouse=True)

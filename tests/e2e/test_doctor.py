@@ -140,9 +140,10 @@ def test_a_file_that_somebody_keeps_locked_is_told_soon(path: Path, monkeypatch:
 
 
 def test_a_database_that_is_fit_is_ok_and_stays_as_it_is(postgres_url: str) -> None:
-    assert bad(postgres_url) == {"schema": FAIL}
-    make(postgres_url)
-    assert bad(postgres_url) == {}
+    url = f"{postgres_url}_fresh"  # schemas are used again, emptied
+    assert bad(url) == {"schema": FAIL}
+    make(url)
+    assert bad(url) == {}
 
 
 def test_what_is_wrong_with_a_database_is_named(
