@@ -27,7 +27,7 @@ def open_object(url: str) -> RangedObject:
     transport = open_transport(use_async=False)
     try:
         return RangedObject(transport, url)
-    except BaseException:
+    except BaseException:  # nobody else has the transport yet; it is raised on
         transport.close_now()
         raise
 

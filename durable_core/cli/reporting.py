@@ -102,7 +102,7 @@ def _save(target: Path, html: str) -> int:
                 file.write(data)
                 os.fchmod(file.fileno(), 0o644)
             Path(name).replace(target)
-        except BaseException:
+        except BaseException:  # whatever it is, no half a page stays; it is raised on
             with suppress(OSError):
                 Path(name).unlink()
             raise

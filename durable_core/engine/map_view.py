@@ -81,10 +81,8 @@ async def view_of(
         made = tools.views[key] = asyncio.ensure_future(_view(tools, header, of, workflow))
     try:
         view: ChunkView | None = await asyncio.shield(made)
-    except BaseException:
+    finally:
         tools.views.pop(key, None)
-        raise
-    tools.views.pop(key, None)
     if view is not None:
         tools.views[key] = view
         for old in list(tools.views)[:-_KEPT]:

@@ -99,7 +99,7 @@ class LocalCloud:
         self._triggers: list[Poller | Schedule] = []
         try:
             self._start()
-        except BaseException:
+        except BaseException:  # Ctrl-C too: what has started is to end; it is raised on
             self.close()
             raise
 
