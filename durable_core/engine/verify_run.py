@@ -14,8 +14,10 @@ from durable_core.errors import CorruptRecord
 from durable_core.journal.carrying import KINDS
 from durable_core.records import (
     ACTIVE,
+    ITEM_KIND,
     RUNNING,
     STARTED,
+    STEP_KIND,
     Chunk,
     Event,
     RunHeader,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from durable_core.engine.verify_values import ValueCheck
     from durable_core.journal.carrying import Kind, Record
 
+_DOES: Final = frozenset({STEP_KIND, ITEM_KIND})  # what the others wait for goes on without them
 _RANK: Final = {DAMAGE: 0, LEFTOVER: 1, NOTICE: 2}
 
 
@@ -133,7 +136,7 @@ class Look:
             return
         if life.status not in ACTIVE:
             self._findings.notice("left-started", record.step_id, f"it is STARTED, and the run {life.status}")
-        elif record.fence < life.fence or life.status != RUNNING:
+        elif record.kind in _DOES and (record.fence < life.fence or life.status != RUNNING):
             told = f"nobody is in it any more: it was begun under fence {record.fence}; a resume settles it"
             self._findings.notice("in-doubt", record.step_id, told)
 

@@ -37,6 +37,7 @@ LATE: Final = "late-record"
 _PAGE: Final = 500
 _LOOKS: Final = 3
 _MOST_ANCESTORS: Final = 100
+_WRITTEN_TO: Final = frozenset({*ACTIVE, PRUNING})
 _LATEST: Final = "9999-12-31T23:59:59.999Z"
 
 
@@ -85,7 +86,7 @@ async def verified(tools: Tools, run_id: str) -> VerifiedRun:
     """
     found = await _looked_at(tools, run_id)
     for _ in range(_LOOKS - 1):
-        if found.is_sound or not await _may_go_on(tools, run_id):
+        if found.is_sound or not await _may_have_gone_on(tools, found):
             break
         again = await _looked_at(tools, run_id)
         lasting = {(one.kind, one.where, one.message) for one in found.findings}
@@ -99,13 +100,15 @@ async def verified(tools: Tools, run_id: str) -> VerifiedRun:
     return found
 
 
-async def _may_go_on(tools: Tools, run_id: str) -> bool:
-    """Whether somebody may have written to the run while it was looked at."""
+async def _may_have_gone_on(tools: Tools, found: VerifiedRun) -> bool:
+    """Whether somebody may have written to the run while it was looked at; it may have ended since, too."""
+    if found.status in _WRITTEN_TO:
+        return True
     try:
-        header = await ask(tools.journal.header, run_id)
+        header = await ask(tools.journal.header, found.run_id)
     except CorruptRecord:
         return False
-    return header is not None and header.status in (*ACTIVE, PRUNING)
+    return header is not None and header.status in _WRITTEN_TO
 
 
 async def _looked_at(tools: Tools, run_id: str) -> VerifiedRun:

@@ -71,9 +71,10 @@ class EmulatorSandbox(Sandbox):
 
     def pids(self) -> list[int]:
         """The emulator's, then its runtime's."""
-        if self._process is None or self._process.poll() is not None:
+        process = self._process  # the thread that invokes may let go of it meanwhile
+        if process is None or process.poll() is not None:
             return []
-        return [self._process.pid, *_children(self._process.pid)]
+        return [process.pid, *_children(process.pid)]
 
     def close(self) -> None:
         """Ends both: the emulator takes its runtime along when it is asked to end."""
@@ -125,8 +126,10 @@ class EmulatorSandbox(Sandbox):
             time.sleep(0.02)
 
     def _drop(self) -> None:
+        """Lets go of the emulator. One that hung up may live on, or nobody has waited for it yet."""
         if self._process is not None:
-            self._process.poll()
+            self._process.kill()
+            self._process.wait()
             self._aws.forget(self._process.pid)
             self._process = None
 

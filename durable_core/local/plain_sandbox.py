@@ -62,7 +62,8 @@ class PlainSandbox(Sandbox):
 
     def pids(self) -> list[int]:
         """The process's."""
-        return [self._process.pid] if self._process is not None and self._process.poll() is None else []
+        process = self._process  # the thread that invokes may let go of it meanwhile
+        return [process.pid] if process is not None and process.poll() is None else []
 
     def close(self) -> None:
         """Kills it, as Lambda does with a sandbox that it no longer needs."""

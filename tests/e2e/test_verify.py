@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from durable_core.engine import pruning
 from durable_core.engine.findings import DAMAGE, Finding
 from durable_core.envelope import seal
 from durable_core.errors import RunNotFound
+from durable_core.journal.carrying import Kind, Record
+from durable_core.records import Unreadable
 from tests.aws_place import AwsPlace
-from tests.damages import DAMAGES, RUN, run_everything
+from tests.damages import DAMAGES, RUN, everything, run_everything
 from tests.raw_store import RawStore, raw
 from tests.stores import WITH_DYNAMODB, Place
 from tests.waiting import full
@@ -184,3 +187,28 @@ async def test_a_run_that_goes_on_while_it_is_looked_at_is_not_taken_for_damaged
     await running
     assert looks > 1
     assert (await looker.verify(RUN)).runs[0].findings == ()
+
+
+async def test_a_run_that_ended_while_it_was_looked_at_is_looked_at_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its steps and its events it waits once more, takes what has come, and completes."""
+    executor, looker = place.executor(), place.executor()
+    await executor.run(everything, run_id=RUN, size=10, on_wait="suspend")
+    assert (await looker.verify(RUN)).runs[0].findings == ()  # a wait is in no doubt
+    journal = looker.store.journal
+    as_stored, looks = journal.as_stored, 0
+
+    async def disturbed(run_id: str, kind: Kind) -> AsyncIterator[list[Record | Unreadable]]:
+        nonlocal looks
+        async for page in as_stored(run_id, kind):
+            yield page
+        looks += kind == "step"
+        if kind == "step" and looks == 1:
+            await executor.signal(RUN, "go", b"1", event_id="go-1")
+            await executor.signal(RUN, "go", b"2", event_id="go-2")
+            await executor.resume(RUN)
+
+    monkeypatch.setattr(journal, "as_stored", disturbed)
+    (found,) = (await looker.verify(RUN)).runs
+    assert (found.findings, found.status, looks) == ((), "COMPLETED", 2)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import sys
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from durable_core.local.aws_endpoint import AwsEndpoint
+from durable_core.local.emulator_sandbox import EmulatorSandbox
 from durable_core.local.gateway import path_parameters
 from durable_core.local.lineage import lineage_header, lineage_of
 from durable_core.local.poller import failed_ids
 from durable_core.local.requests_seen import Asked, Caller, asked, caller
-from durable_core.local.sandbox import Answer
+from durable_core.local.sandbox import Answer, Code
 from durable_core.local.template import Route
 
 IDS = ["a", "b", "c"]
@@ -129,3 +133,41 @@ def test_a_route_gives_what_its_path_names() -> None:
     assert path_parameters(route, "POST", "/runs/a/b/signals") is None
     assert path_parameters(Route("POST", "/a.b"), "POST", "/axb") is None
     assert path_parameters(Route("POST", "/runs"), "POST", "/runs") == {}
+
+
+HANGS_UP = """#!{python}
+import os, socket, sys
+with open("pid", "w") as told:
+    told.write(str(os.getpid()))
+host, port = sys.argv[2].split(":")
+with socket.create_server((host, int(port))) as server:
+    while True:
+        server.accept()[0].close()
+"""
+
+
+class Watched:
+    """Takes the place of the process that ends sandboxes whose owner died."""
+
+    def __init__(self) -> None:
+        self.pids: set[int] = set()
+
+    def watch(self, pid: int) -> None:
+        self.pids.add(pid)
+
+    def forget(self, pid: int) -> None:
+        self.pids.remove(pid)
+
+
+def test_an_emulator_that_hangs_up_is_ended(tmp_path: Path) -> None:
+    emulator, watched = tmp_path / "emulator", Watched()
+    emulator.write_text(HANGS_UP.format(python=sys.executable))
+    emulator.chmod(0o755)
+    code = Code("f", "app.handler", tmp_path, (), False, 5, 128, {"AWS_REGION": "us-east-1"})
+    sandbox = EmulatorSandbox(
+        code, "key", None, emulator=emulator, runtime=tmp_path, aws=cast("AwsEndpoint", watched)
+    )
+    answers = [sandbox.invoke(b"{}"), sandbox.invoke(b"{}")]
+    assert [one.failure for one in answers] == ["crash", "crash"]
+    assert (watched.pids, sandbox.pids()) == (set(), [])
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()
