@@ -128,12 +128,16 @@ class Handler(Generic[A]):
 
     def __call__(self, event: object, context: object) -> A:
         """Answers one invocation."""
+        return self.sandbox.run(self.answer(event, context))
+
+    async def answer(self, event: object, context: object) -> A:
+        """The same, in the caller's own event loop."""
         request_id = getattr(context, "aws_request_id", None)
         invoked = Invoked(
             event, str(request_id) if request_id else None, LambdaDeadline(context, self.sandbox.clock)
         )
         with invocation(request_id=invoked.request_id, trace_id=trace_id()):
-            return self.sandbox.run(self._answer(invoked))
+            return await self._answer(invoked)
 
     def close(self) -> None:
         """Gives connections and threads back, for tests and local runs."""

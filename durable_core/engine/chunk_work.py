@@ -95,6 +95,8 @@ async def work_here(outer: Drive, of: SharedMap, number: int, view: ChunkView, e
     except asyncio.CancelledError:
         work.drive.interrupt(RunInterrupted("the run was interrupted"))
         await asyncio.wait((task,))
+        if not task.cancelled() and (failure := task.exception()) is not None:  # the next owner comes to it
+            outer.log.warning("chunk_not_left", step_id=of.record.step_id, chunk=number, reason=str(failure))
         raise
     try:
         task.result()

@@ -219,11 +219,7 @@ class Drive(Ranked):
             Fenced: It is somebody else's by now.
             JournalUnavailable: Nobody can tell.
         """
-        try:
-            await asyncio.to_thread(self.tools.renewals.renew_now, self.held)
-        except DurableError as error:
-            self.stop(error)
-            raise
+        await self.ask(asyncio.to_thread, self.tools.renewals.renew_now, self.held)
 
     async def ask(self, verb: Callable[..., Awaitable[R]], *args: Any, **options: Any) -> R:
         """One journal call, made again as it was when no reply came; the journal's errors stop the drive."""

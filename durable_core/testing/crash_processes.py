@@ -35,14 +35,32 @@ from durable_core.testing.simulated_process import Mode, noting_bodies
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from durable_core.clock import Clock
     from durable_core.store import Store
 
 T = TypeVar("T")
 
 _LIMIT_S: Final = 60.0
-_AHEAD_MS: Final = 60_000
+_AHEAD_S: Final = 60
 _INTO_A_FRAME: Final = 24 + 100  # a frame of a SQLite log has a header of 24 bytes, and then a page
+
+
+class AdvancedClock(SystemClock):
+    """The machine's clocks, as they will be: an act may let time pass, as it does with a fake clock."""
+
+    def __init__(self) -> None:
+        self._ahead_ms = 0
+
+    @override
+    def now_ms(self) -> int:
+        return super().now_ms() + self._ahead_ms
+
+    @override
+    def boot_ms(self) -> int:
+        return super().boot_ms() + self._ahead_ms
+
+    def advance(self, seconds: float) -> None:
+        """Lets time pass."""
+        self._ahead_ms += round(seconds * 1000)
 
 
 class ProcessTrials:
@@ -162,8 +180,7 @@ class _Trial:
 
     def meanwhile(self) -> Life:
         """What another process does while the first one is paused."""
-        ahead = _Ahead() if self.act.meanwhile is None else None
-        life = self._life(Watch(), self.act.meanwhile or self.act.does, ahead)
+        life = self._life(Watch(), self.act.meanwhile or self.act.does, 0 if self.act.meanwhile else _AHEAD_S)
         return life._replace(error=None)  # whatever it was, it shows in the end
 
     def last(self, unharmed: Life, paused: Life, zombie: str | None) -> list[str]:
@@ -193,9 +210,11 @@ class _Trial:
         self,
         watch: Watch,
         does: Callable[[DurableWorkflowExecutor], Any] | None = None,
-        clock: Clock | None = None,
+        ahead_s: float = 0,
     ) -> Life:
         """One life in this process. Its bodies are those of all lives so far: they are noted in a file."""
+        clock = AdvancedClock()
+        clock.advance(ahead_s)
 
         async def live() -> tuple[str | None, BaseException | None]:
             store = watched(open_store(self.url, clock), watch)
@@ -276,14 +295,6 @@ class _Doomed(Watch):
 def _at_once(number: signal.Signals) -> None:
     """Sends a signal to this very thread: sent to the process, another could take it a moment later."""
     signal.pthread_kill(threading.get_ident(), number)
-
-
-class _Ahead(SystemClock):
-    """For it the leases of others are over."""
-
-    @override
-    def now_ms(self) -> int:
-        return super().now_ms() + _AHEAD_MS
 
 
 def _finished(child: _Child) -> Any:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from durable_core.engine.executor import DurableWorkflowExecutor
 from durable_core.engine.findings import DAMAGE
+from durable_core.engine.invocation import gone_of
 from durable_core.errors import StepInDoubt
 from durable_core.outcomes import BLOB, OUTPUT, BlobPointer, outcomes_of
 from durable_core.records import COMMITTED, COMPLETED, FAILED, MAP_KIND, SKIPPED, STARTED, TOMBSTONE
@@ -20,7 +21,7 @@ from durable_core.records import COMMITTED, COMPLETED, FAILED, MAP_KIND, SKIPPED
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from durable_core.records import Event, RunHeader, Segment, StepRecord
+    from durable_core.records import Chunk, Event, RunHeader, Segment, StepRecord
     from durable_core.store import Store
 
 
@@ -55,7 +56,8 @@ class State:
 
     Attributes:
         items: The outcomes of maps' items, by map and position.
-        segments: Whose the segments of maps' logs are, by map and place.
+        segments: Whose the segments of maps' logs are, by map, chunk and place.
+        chunks: What is known of the chunks of maps that workers share.
         twice: Items that are in a log twice.
         damage: What verifying the run found wrong.
         root_hash: Over what the records say; the same for a run that was killed and one that wasn't.
@@ -65,7 +67,8 @@ class State:
     header: RunHeader | None = None
     records: dict[str, StepRecord] = field(default_factory=dict)
     items: dict[tuple[str, int], str] = field(default_factory=dict)
-    segments: dict[tuple[str, int], str] = field(default_factory=dict)
+    segments: dict[tuple[str, int, int], str] = field(default_factory=dict)
+    chunks: tuple[Chunk, ...] = ()
     twice: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
     damage: tuple[str, ...] = ()
@@ -103,11 +106,13 @@ async def state_of(store: Store, run_id: str) -> State:
         return State()
     records = {one.step_id: one async for page in journal.steps(run_id) for one in page}
     base = header.base_fence
+    maps = [step_id for step_id, record in records.items() if record.kind == MAP_KIND]
+    chunks = [one for name in maps async for page in journal.chunks(run_id, name) for one in page]
+    logs = {(name, 0) for name in maps} | {(one.step_id, one.chunk) for one in chunks}
     log = [
         segment
-        for record in records.values()
-        if record.kind == MAP_KIND
-        async for page in journal.segments(run_id, record.step_id)
+        for name, chunk in sorted(logs)
+        async for page in journal.segments(run_id, name, chunk)
         for segment in page
         if segment.fence > base
     ]
@@ -126,7 +131,8 @@ async def state_of(store: Store, run_id: str) -> State:
         header,
         owned,
         dict(items),
-        {(one.step_id, one.seq): one.attempt_id for one in log},
+        {(one.step_id, one.chunk, one.seq): one.attempt_id for one in log},
+        tuple(one for one in chunks if one.fence > base),
         tuple(f"{name}[{item}]" for (name, item), count in times.items() if count > 1),
         tuple(events),
         tuple(damage),
@@ -209,9 +215,9 @@ def _changed(first: State, second: State) -> Iterator[str]:
     for step_id, record in first.settled().items():
         if second.records.get(step_id) != record:
             yield f"the committed record of {step_id} was changed or lost"
-    for place, whose in first.segments.items():
-        if second.segments.get(place) != whose:
-            yield f"segment {place[1]} of {place[0]} was changed or lost"
+    for (step_id, chunk, seq), whose in first.segments.items():
+        if second.segments.get((step_id, chunk, seq)) != whose:
+            yield f"segment {seq} of {step_id}!{chunk} was changed or lost"
     for place, payload in first.items.items():
         if place not in second.items:
             yield f"the committed outcome of {place[0]}[{place[1]}] was lost"
@@ -227,6 +233,9 @@ def _crashes(state: State, deaths: int) -> Iterator[str]:
     if header.crashes > deaths or len(gone) > deaths:
         counted = max(header.crashes, len(gone))
         yield f"the run counts {counted} crashes of its processes; {deaths} died"
+    for chunk in state.chunks:
+        if len(gone_of(chunk)) > deaths:
+            yield f"{chunk.step_id}!{chunk.chunk} counts {len(gone_of(chunk))} crashes; {deaths} died"
     for record in state.records.values():
         if record.crashes > deaths:
             yield f"{record.step_id} counts {record.crashes} crashes; {deaths} processes died"

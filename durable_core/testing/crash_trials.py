@@ -37,12 +37,14 @@ class Act:
         before: What has been done when it begins, by a process that nobody ends.
         meanwhile: What another process does while this one stands before a write; `does` itself, after the
             lease of this one is over, if not given.
+        takes_long: Time passes while it is done: of two processes that stand still both count as dead.
     """
 
     does: Callable[[DurableWorkflowExecutor], Awaitable[object]]
     run_id: str
     before: Callable[[DurableWorkflowExecutor], Awaitable[object]] | None = None
     meanwhile: Callable[[DurableWorkflowExecutor], Awaitable[object]] | None = None
+    takes_long: bool = False
 
 
 class Trials:
@@ -133,10 +135,10 @@ class Trials:
         all_bodies = [*zombie.bodies, *after.bodies, *last.bodies]
         for body in paused.bodies:
             all_bodies.remove(body)
-        counted = 0 if meanwhile is not None else 1  # whoever lets its lease run out counts as dead
-        found = broken(
-            self.unharmed, paused, last._replace(bodies=all_bodies), deaths=counted, takeovers=1, late=True
-        )
+        stood = 1 + bool(other and self.act.takes_long)
+        counted = 0 if meanwhile is not None else stood  # whoever lets its lease run out counts as dead
+        last = last._replace(bodies=all_bodies)
+        found = broken(self.unharmed, paused, last, deaths=counted, takeovers=stood, late=True)
         if meanwhile is None and isinstance(after.error, Fenced):  # its lease isn't over
             found.append(f"the rightful owner was fenced: {after.error}")
         for told_early in (zombie, *(() if meanwhile is not None else (after,))):

@@ -36,7 +36,7 @@ JOURNAL_WRITES: Final = frozenset(
         "claim", "leave_chunk", "delete", "bury", "expire", "purge",
     }
 )  # fmt: skip
-"""The verbs of a journal that write."""
+"""The verbs of a journal that write, beside `renew` and `renew chunk`."""
 
 
 class Write(NamedTuple):
@@ -44,7 +44,7 @@ class Write(NamedTuple):
 
     Attributes:
         number: Its place among those of its process, from 1.
-        verb: Of the store: `begin`, `commit`, `append`; `put blob`, `delete blob`; `append checkpoint`, ….
+        verb: Of the store: `begin`, `commit`, `renew`; `put blob`, `delete blob`; `append checkpoint`, ….
         what: The step, map or event that it is about; empty for a header.
         size_bytes: Of a blob.
     """
@@ -88,6 +88,9 @@ class Watch:
     async def meanwhile(self, write: Write) -> None:
         """The same, for who lets others do something meanwhile; not for a checkpoint store, which blocks."""
 
+    def hold(self, write: Write) -> None:
+        """The same for a renewal, which blocks a thread of its own."""
+
     def after(self, write: Write) -> None:
         """A write was made."""
 
@@ -107,6 +110,15 @@ class Watch:
         self.after(write)
         return reply
 
+    def made_at_once(self, write: Write, call: Callable[[], T]) -> T:
+        """The same, for one that blocks."""
+        self.asked()
+        self.before(write)
+        self.hold(write)
+        reply = call()
+        self.after(write)
+        return reply
+
 
 def watched(store: Store, watch: Watch) -> Store:
     """A store whose writes a watch is told of."""
@@ -121,28 +133,30 @@ def watched(store: Store, watch: Watch) -> Store:
 
 
 class WatchedJournal(ForwardingJournal):
-    """A journal whose writes a watch is told of."""
+    """A journal whose writes a watch is told of.
+
+    Attributes:
+        watch: The same.
+    """
 
     def __init__(self, inner: Journal, watch: Watch) -> None:
         super().__init__(inner)
-        self._watch = watch
+        self.watch = watch
 
     @override
     async def ask(self, call: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **options: P.kwargs) -> T:
         if call.__name__ not in JOURNAL_WRITES:
-            self._watch.asked()
+            self.watch.asked()
             return await super().ask(call, *args, **options)
-        write = self._watch.told(call.__name__, _about(*args))
-        return await self._watch.made(write, lambda: super(WatchedJournal, self).ask(call, *args, **options))
+        write = self.watch.told(call.__name__, _about(*args))
+        return await self.watch.made(write, lambda: super(WatchedJournal, self).ask(call, *args, **options))
 
     @override
     def open_renewer(self) -> Renewer:
-        return _WatchedRenewer(self.inner.open_renewer(), self._watch)
+        return _WatchedRenewer(self.inner.open_renewer(), self.watch)
 
 
 class _WatchedRenewer(Renewer):
-    """A dead process renews nothing. A renewal is no write to be killed at: it changes nothing but a time."""
-
     def __init__(self, inner: Renewer, watch: Watch) -> None:
         self._inner = inner
         self._watch = watch
@@ -150,12 +164,14 @@ class _WatchedRenewer(Renewer):
     @override
     def renew(self, lease: Lease, lease_ms: int) -> Reply[RunHeader]:
         self._watch.renews()
-        return self._inner.renew(lease, lease_ms)
+        write = self._watch.told("renew")
+        return self._watch.made_at_once(write, lambda: self._inner.renew(lease, lease_ms))
 
     @override
     def renew_chunk(self, lease: ChunkLease, lease_ms: int) -> Reply[Chunk]:
-        self._watch.asked()
-        return self._inner.renew_chunk(lease, lease_ms)
+        self._watch.renews()
+        write = self._watch.told("renew chunk", _about(lease))
+        return self._watch.made_at_once(write, lambda: self._inner.renew_chunk(lease, lease_ms))
 
     @override
     def close(self) -> None:
@@ -279,12 +295,7 @@ class WatchedCheckpoints(CheckpointStore):
         self.inner.close()
 
     def _made(self, verb: str, what: str, call: Callable[[], T]) -> T:
-        write = self._watch.told(verb, what)
-        self._watch.asked()
-        self._watch.before(write)
-        reply = call()
-        self._watch.after(write)
-        return reply
+        return self._watch.made_at_once(self._watch.told(verb, what), call)
 
     def _read(self, verb: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         self._watch.asked()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from enum import StrEnum
@@ -113,7 +114,7 @@ class SimulatedProcess(Watch):
         if self.mode is Mode.BEFORE:
             self.die()
         if self.mode is Mode.STOPPED and self.task is not None:
-            self.task.cancel()
+            self.task.get_loop().call_soon_threadsafe(self.task.cancel)
 
     @override
     async def meanwhile(self, write: Write) -> None:
@@ -122,6 +123,15 @@ class SimulatedProcess(Watch):
         if write.number == self.number and self.mode is Mode.OVERTAKEN and here:
             self.paused.set()
             await self.go_on.wait()
+
+    @override
+    def hold(self, write: Write) -> None:
+        if not write.verb.startswith("renew") or write.number != self.number or self.task is None:
+            return
+        if self.mode is Mode.OVERTAKEN:
+            self.task.get_loop().call_soon_threadsafe(self.paused.set)
+            while not self.go_on.is_set():
+                time.sleep(0.001)
 
     @override
     def after(self, write: Write) -> None:

@@ -1,4 +1,7 @@
-"""What processes do while they are killed: steps, branches, maps, waits, agent checkpoints, a prune."""
+"""What processes do while they are killed: steps, branches, maps, waits, agent checkpoints, a prune.
+
+What the Lambda functions do is in `functions`.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,12 @@ from typing import Any
 
 from durable_core import Context, DurableWorkflowExecutor, NotDone, Retry, current_step, step, workflow
 from durable_core.checkpointer import Checkpointer
+from durable_core.engine.executor import DEFAULT_LEASE_S as LEASE_S
 from durable_core.errors import RunNotFound
 from durable_core.records import SUSPENDED
 from durable_core.settings import CheckpointingConfig
 from durable_core.testing.crash_trials import Act
+from tests.crashes.passing import lets_pass, passes
 
 RUN = "r1"
 
@@ -108,6 +113,32 @@ async def in_maps(ctx: Context) -> list[Any]:
 
 
 @workflow
+async def in_shared_maps(ctx: Context) -> list[int]:
+    """Two chunks, the second of which is short, and items with steps."""
+    batch = await ctx.map(small, range(3), distribute=True, chunk_size=2, max_concurrency=1)
+    inside = await ctx.map(with_steps, range(2), distribute=True, chunk_size=1, max_concurrency=1)
+    return [*batch.outputs, *inside.outputs]
+
+
+SHARED = {"small": 2, "with_steps": 2}
+"""The chunks of its maps."""
+
+
+@step
+async def long(number: int) -> int:
+    passes(LEASE_S + 1)
+    return number + 1
+
+
+@workflow
+async def in_many_leases(ctx: Context) -> list[int]:
+    """Each body takes longer than a lease."""
+    first = await ctx.step(long, await ctx.step(long, 1))
+    batch = await ctx.map(long, range(2), distribute=True, chunk_size=2, max_concurrency=1)
+    return [first, *batch.outputs]
+
+
+@workflow
 async def waiting(ctx: Context) -> list[Any]:
     """Two events of one name, a time in between."""
     first = await ctx.wait_for_event("go", type=str)
@@ -130,6 +161,27 @@ async def run_in_branches(executor: DurableWorkflowExecutor) -> object:
 
 async def run_in_maps(executor: DurableWorkflowExecutor) -> object:
     return (await executor.run(in_maps, run_id=RUN)).output
+
+
+async def run_in_shared_maps(executor: DurableWorkflowExecutor) -> object:
+    """The process that drives the run works on all chunks."""
+    return (await executor.run(in_shared_maps, run_id=RUN)).output
+
+
+async def share_maps(executor: DurableWorkflowExecutor) -> object:
+    """Drives the run whenever it may be, and works on its chunks meanwhile, as a worker does."""
+    while True:
+        result = await executor.run(in_shared_maps, run_id=RUN, on_wait="suspend")
+        if result.status != SUSPENDED:
+            return result.output
+        for name, chunks in SHARED.items():
+            for chunk in range(chunks):
+                await executor.work_chunk(RUN, name, chunk)
+
+
+async def run_in_many_leases(executor: DurableWorkflowExecutor) -> object:
+    with lets_pass(executor._tools.clock):
+        return (await executor.run(in_many_leases, run_id=RUN)).output
 
 
 async def send_and_wait(executor: DurableWorkflowExecutor) -> object:
@@ -220,6 +272,9 @@ ACTS = {
     "retries": Act(run_retried, RUN),
     "branches": Act(run_in_branches, RUN),
     "maps": Act(run_in_maps, RUN),
+    "shared maps": Act(run_in_shared_maps, RUN),
+    "chunks": Act(share_maps, RUN),
+    "renewals": Act(run_in_many_leases, RUN, takes_long=True),
     "waits": Act(send_and_wait, RUN),
     "signals": Act(drive_while_due, RUN, before=send_the_first, meanwhile=send_both),
     "agents": Act(run_with_agents, RUN),

@@ -26,6 +26,8 @@ _ACT_OF = {
     "segment-claim-without-empty": "maps",
     "segment-over-anything": "maps",
     "segment-forgets-own": "maps",
+    "chunk-claim-without-empty-segment": "chunks",
+    "renew-without-fence": "renewals",
     "map-commits-before-its-items": "maps",
     "suspend-without-count": "signals",
     "signal-without-count": "signals",
@@ -93,6 +95,24 @@ _OF_CRASHES = (
         "        self.told_committed(record)\n        return record",
         scenario="steps",
     ),
+    Fault(
+        "sweep-sends-for-nobody",
+        "aws/sweep.py",
+        "await self._sandbox.dispatch.drive_all(wanted)",
+        "await self._sandbox.dispatch.drive_all([])",
+        scenario="functions",
+    ),
+    Fault(
+        "late-renewal-gives-up-at-once",
+        "engine/drive.py",
+        "        await self.ask(asyncio.to_thread, self.tools.renewals.renew_now, self.held)\n",
+        "        try:\n"
+        "            await asyncio.to_thread(self.tools.renewals.renew_now, self.held)\n"
+        "        except DurableError as error:\n"
+        "            self.stop(error)\n"
+        "            raise\n",
+        scenario="renewals",
+    ),
 )
 
 FAULTS = (
@@ -117,5 +137,8 @@ OFTEN = (
     "segment-over-anything",
     "suspend-without-count",
     "event-deleted-when-taken",
+    "sweep-sends-for-nobody",
+    "renew-without-fence",
+    "late-renewal-gives-up-at-once",
 )
 """Those that are planted at every run of the tests; all of them at full scale."""

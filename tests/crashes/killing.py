@@ -24,7 +24,15 @@ from durable_core import configure_logging
 from durable_core.testing.crash_processes import ProcessTrials
 from tests.cloud import ENVIRONMENT, Cloud, patient, running_cloud
 from tests.crashes.acts import ACTS
+from tests.crashes.functions import FUNCTION_ACTS
 from tests.postgres import PostgresServer, emptied
+
+ALL = ACTS | FUNCTION_ACTS
+
+
+def acts_on(store: str) -> list[str]:
+    """What is done on a store: functions are on AWS."""
+    return list(ALL if store == "dynamodb" else ACTS)
 
 
 @contextmanager
@@ -66,15 +74,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Kills processes at their durable writes.")
     parser.add_argument("--store", choices=("sqlite", "postgres", "dynamodb"), default="sqlite")
     parser.add_argument("--at", help="where PostgreSQL or the stand-in for AWS is")
-    parser.add_argument("--act", action="append", choices=ACTS, help="only this one; may be repeated")
+    parser.add_argument("--act", action="append", choices=ALL, help="only this one; may be repeated")
     parser.add_argument("--every", type=int, default=1, help="only each so many-th crash point")
     options = parser.parse_args()
     configure_logging(level="critical")
     bad = tried = 0
     began = time.monotonic()
     with stores(options.store, options.at) as fresh:
-        for name in options.act or ACTS:
-            trials = ProcessTrials(ACTS[name], fresh)
+        for name in options.act or acts_on(options.store):
+            trials = ProcessTrials(ALL[name], fresh)
             points = trials.points()
             for write, mode in points[len(name) % options.every :: options.every]:
                 tried += 1

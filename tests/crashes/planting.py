@@ -66,13 +66,11 @@ def shows_at(fault: Fault) -> str | None:
     configure_logging(level="critical")
     from durable_core.testing.crash_trials import Trials, in_memory
     from durable_core.testing.simulated_process import Mode
-    from tests.crashes.acts import ACTS
+    from tests.crashes.killing import ALL
 
     for checks_header in (True, False):
         try:
-            trials = Trials(
-                ACTS[fault.scenario], lambda checks=checks_header: in_memory(checks_header=checks)
-            )
+            trials = Trials(ALL[fault.scenario], lambda checks=checks_header: in_memory(checks_header=checks))
         except Exception as error:  # the fault may be found without any crash
             return f"unharmed: {error!r:.200}"
         points = [(write, mode, 0) for write, mode in trials.points()]

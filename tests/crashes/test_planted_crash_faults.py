@@ -10,8 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.crashes.acts import ACTS
 from tests.crashes.faults import FAULTS, OFTEN
+from tests.crashes.killing import ALL
 from tests.waiting import full
 
 ROOT = Path(__file__).parents[2]
@@ -36,5 +36,5 @@ def test_every_planted_fault_is_found_at_a_crash_point() -> None:
 
 def test_every_fault_has_a_name_of_its_own_and_an_act_that_there_is() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
-    assert {fault.scenario for fault in FAULTS} <= set(ACTS)
+    assert {fault.scenario for fault in FAULTS} <= set(ALL)
     assert set(OFTEN) <= {fault.name for fault in FAULTS}
