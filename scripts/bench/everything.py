@@ -6,15 +6,19 @@ import argparse
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 if __package__ in (None, ""):  # started as a file: the checkout isn't on the path yet
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from scripts.bench import readme
 from scripts.bench.report import _digits
 
 HERE: Final = Path(__file__).resolve().parent
+MOST_S: Final = 1200
+"""What takes longer is ended, and counts as failed: all together then end, too."""
 
 
 class Bench(NamedTuple):
@@ -53,11 +57,22 @@ def found_by(bench: Bench, *, quick: bool) -> Any:
     """Runs one; gives what it has found."""
     command = [sys.executable, str(HERE / bench.file), *(bench.quick if quick else bench.full)]
     command += ["--json"] if bench.speaks_json else []
-    print(f"{bench.title}: {' '.join(command[1:])}", file=sys.stderr, flush=True)
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    say(f"{bench.title}: {' '.join(command[1:])}")
+    began = time.monotonic()
+    try:
+        done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, timeout=MOST_S)
+    except subprocess.TimeoutExpired:
+        say(f"  ended after {MOST_S} s")
+        return {"failed": f"it took longer than {MOST_S} s"}
+    say(f"  {time.monotonic() - began:.0f} s")
     if done.returncode:
         return {"failed": done.returncode}
     return json.loads(done.stdout) if bench.speaks_json else {"text": done.stdout}
+
+
+def say(line: str) -> None:
+    """Tells how far it is."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def as_markdown(found: dict[str, Any]) -> str:
@@ -92,7 +107,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, default=HERE.parents[1] / "build" / "bench", help="where to write"
     )
+    parser.add_argument("--readme", action="store_true", help="put the table into README.md, too")
     options = parser.parse_args(arguments)
+    began = time.monotonic()
     options.out.mkdir(parents=True, exist_ok=True)
     found = {
         bench.title: found_by(bench, quick=options.quick)
@@ -101,6 +118,9 @@ def main(arguments: list[str] | None = None) -> int:
     }
     (options.out / "bench.json").write_text(json.dumps(found, indent=2) + "\n", "utf-8")
     (options.out / "bench.md").write_text(as_markdown(found), "utf-8")
+    if options.readme:
+        readme.write(found, readme.ROOT / "README.md")
+    say(f"All in {(time.monotonic() - began) / 60:.1f} minutes")
     print(f"{options.out / 'bench.md'} and {options.out / 'bench.json'}")
     return int(any(isinstance(one, dict) and "failed" in one for one in found.values()))
 

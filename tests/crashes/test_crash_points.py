@@ -26,16 +26,16 @@ from tests.waiting import full
 ROOT = Path(__file__).parents[2]
 SIMULATED = ACTS | FUNCTION_ACTS
 LONG = ("shared maps", "chunks", "renewals", "functions")  # of some 150 crash points each
-POINTS_EVERY = dict.fromkeys(SIMULATED, 1) | dict.fromkeys(LONG, 1 if full() else 4)
+POINTS_EVERY = dict.fromkeys(SIMULATED, 1) | dict.fromkeys(LONG, 1 if full() else 6)
 PAIRS_EVERY = 1 if full() else 17
 LONG_PAIRS_EVERY = 1 if full() else 97
 # Of some 900 crash points of real processes; those on AWS take a second each.
 KILLED_EVERY = dict.fromkeys(("sqlite", "postgres", "dynamodb"), 1)
 KILLED_ACTS = {store: acts_on(store) for store in KILLED_EVERY}
 if not full():
-    KILLED_EVERY = {"sqlite": 23, "postgres": 41, "dynamodb": 31}
+    KILLED_EVERY = {"sqlite": 47, "postgres": 83, "dynamodb": 61}
     KILLED_ACTS["dynamodb"] = ["steps", "maps", "functions"]
-LIMIT_S = 3600 if full() else 120
+LIMIT_S = 3600 if full() else 300
 
 
 def has_no_loose_ends(caplog: pytest.LogCaptureFixture) -> bool:

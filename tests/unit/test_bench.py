@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import shutil
 import sqlite3
 import sys
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +25,7 @@ from scripts.bench import (
     journals,
     listing,
     map_floor,
+    readme,
     report,
     states,
     steps,
@@ -352,6 +357,51 @@ def test_all_figures_are_in_one_table_and_one_file(
     assert "| speed | 2 x | 1 x | 4 x | 3 | >= 3 | miss |" in (tmp_path / "bench.md").read_text()
     found = json.loads((tmp_path / "bench.json").read_text())
     assert found["One"]["machine"]["python"]
+    assert re.search(r"One: .*\n  \d+ s\nAll in 0.\d minutes", capsys.readouterr().err)
     monkeypatch.setattr(everything, "ALL", benches)
     assert everything.main(["--out", str(tmp_path)]) == 1
     assert '"failed": 3' in (tmp_path / "bench.md").read_text()
+
+
+def test_a_benchmark_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging = tmp_path / "one.py"
+    hanging.write_text("import time; time.sleep(600)")
+    monkeypatch.setattr(everything, "MOST_S", 0.5)
+    found = everything.found_by(everything.Bench("One", str(hanging)), quick=True)
+    assert found == {"failed": "it took longer than 0.5 s"}
+
+
+def figure(name: str, target: float | None) -> dict[str, Any]:
+    made = Figure(name=name, unit="x", value=spread([1, 2, 4]), target=target, better="more")
+    return {**asdict(made), "verdict": made.verdict}
+
+
+def test_figures_with_targets_and_those_beside_peers_come_into_the_readme(tmp_path: Path) -> None:
+    about = {"date": "2026-11-30", "python": "3.11.7", "durability": "WAL", "dbos": "dbos 3.4.0"}
+    found = {
+        "Steps": {"machine": about, "figures": [figure("speed", 3), figure("memory", None)]},
+        "Beside peers": {"machine": about, "figures": [figure("dbos", None)]},
+        "Prose": {"text": "some"},
+        "Failing": {"failed": 3},
+    }
+    copy = tmp_path / "README.md"
+    shutil.copy(readme.ROOT / "README.md", copy)
+    for _ in range(2):
+        readme.write(found, copy)
+    before, _, rest = copy.read_text("utf-8").partition(readme.BEGIN)
+    written, _, after = rest.partition(readme.END)
+    assert "| speed | 2 x | 1 to 4 | ≥ 3 | miss |" in written
+    assert "| dbos | 2 x | 1 to 4 |  |  |" in written
+    assert "date 2026-11-30, python 3.11.7." in written
+    assert written.count("dbos: dbos 3.4.0.") == 2
+    assert "memory" not in written
+    assert "## How fast, beside others" in before
+    assert "## Exit codes" in after
+
+
+@pytest.mark.parametrize("text", ["", readme.BEGIN, readme.END])
+def test_a_readme_without_its_marks_is_left_as_it_is(text: str, tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(text)
+    with pytest.raises(SystemExit, match="lacks the lines"):
+        readme.write({"One": {"machine": {}, "figures": []}}, tmp_path / "README.md")
+    assert (tmp_path / "README.md").read_text() == text

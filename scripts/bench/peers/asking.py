@@ -38,7 +38,7 @@ def peer_python(folder: Path, *packages: str) -> Path:
         print(f"Making {folder.name} with {wanted} ...", file=sys.stderr)
         venv.create(folder, clear=True, with_pip=True)
         command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *packages]
-        subprocess.run(command, check=True)
+        subprocess.run(command, check=True, stdout=2)  # what pip has to say is no figure
         made.write_text(wanted, "utf-8")
     return python
 
