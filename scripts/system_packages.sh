@@ -1,6 +1,23 @@
 #!/usr/bin/env bash
-# Installs the system packages (Debian, Ubuntu) that the tests need beyond Python. The one place that names them.
+# Installs the system packages (Debian, Ubuntu, macOS) that the tests need beyond Python. The one place that names them.
 set -euo pipefail
+
+if [ "$(uname -s)" = Darwin ]; then
+  # make comes with Xcode's command line tools, and what needs strace isn't tried on macOS.
+  if [ ! -d "/Applications/Google Chrome.app" ] && ! command -v chromium >/dev/null; then
+    command -v brew >/dev/null || {
+      echo "Google Chrome is missing, and brew is not here to install it" >&2
+      exit 1
+    }
+    brew install --quiet --cask google-chrome
+  fi
+  xcode-select --print-path >/dev/null || {
+    echo "make is missing: xcode-select --install" >&2
+    exit 1
+  }
+  echo "System packages: everything is here."
+  exit 0
+fi
 
 packages=(
   chromium # opens the pages that `durable report` writes

@@ -14,7 +14,10 @@ from durable_core import log
 from durable_core.workflow import _registered
 from tests.cloud import ENVIRONMENT, Cloud, aws_threads, open_clients, running_cloud
 from tests.postgres import PostgresServer
+from tests.system import IS_LINUX, MODULES_THAT_KILL
 from tests.waiting import until
+
+collect_ignore = [] if IS_LINUX else list(MODULES_THAT_KILL)
 
 # A shell that starts the tests in the background has Ctrl-C ignored, and children inherit that:
 # they are to be stopped by it all the same.

@@ -20,6 +20,7 @@ from durable_core.blobs.memory import MemoryBlobs
 from durable_core.errors import CorruptRecord, DurableError, InvalidId, JournalUnavailable, StoreMisconfigured
 from durable_core.stores import open_store
 from durable_core.testing.blob_contract import BlobContract
+from tests.system import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,7 +210,7 @@ def test_a_blob_is_synced_before_its_name_and_its_name_before_put_returns(
     real_fsync, real_link = os.fsync, os.link
 
     def fsync(handle: int) -> None:
-        order.append(Path(f"/proc/self/fd/{handle}").readlink().name.partition("-")[0])
+        order.append(name_of(handle, folder.parent).partition("-")[0])
         real_fsync(handle)
 
     def link(source: Path, target: Path) -> None:

@@ -21,6 +21,7 @@ from tests.e2e.programs import reported
 from tests.waiting import until
 
 PROGRAM = Path(reported.__file__)
+MAC = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
 PATIENCE_MS = 30_000  # a limit for a machine that has hung
 
 
@@ -39,7 +40,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """The system's, without what containers lack."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    names = ("chromium", "chromium-browser", "google-chrome", MAC)
+    program = next(filter(None, map(shutil.which, names)), None)
     assert program, "no Chromium is here: scripts/system_packages.sh installs it"
     with sync_playwright() as driver:
         started = driver.chromium.launch(

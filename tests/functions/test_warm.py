@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from durable_core.errors import InvalidEvent
 from tests.functions import jobs
 from tests.lambda_place import DONE, Context, Deployment, batch
 from tests.proxy import Between
+from tests.system import open_files
 from tests.waiting import until
 
 
@@ -39,7 +39,7 @@ def held() -> dict[str, int]:
     return {
         "loops": len(loops),
         "threads": threading.active_count(),
-        "files": len(list(Path("/proc/self/fd").iterdir())),
+        "files": open_files(),
     }
 
 

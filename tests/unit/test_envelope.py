@@ -201,24 +201,17 @@ def test_a_frame_that_claims_more_than_the_cap_makes_no_room_for_it() -> None:
 
 
 HUNDRED_MB = """
-from pathlib import Path
-
 from durable_core.codec import decode, encode
 from durable_core.envelope import seal, unseal
-
-
-def most_kib():  # of this program: ru_maxrss would begin with its parent's
-    (line,) = [one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmHWM")]
-    return int(line.split()[1])
-
+from tests.system import peak_kib
 
 value = {kind}"0123456789" * 10_000_000
-before = most_kib()
+before = peak_kib()
 raw = encode(value)
 sealed = seal(raw)
 del raw
 assert decode(unseal(sealed.codec, sealed.data, size=sealed.size, output_hash=sealed.output_hash)) == value
-print((most_kib() - before) // 1024)
+print((peak_kib() - before) // 1024)
 """
 
 

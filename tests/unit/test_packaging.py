@@ -16,6 +16,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.system import MODULES_THAT_KILL
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -35,6 +37,10 @@ BROUGHT_BY = {
     "werkzeug": "moto",
     "yaml": "PyYAML",
 }
+
+
+def test_what_is_left_out_where_there_is_no_proc_is_there() -> None:
+    assert [name for name in MODULES_THAT_KILL if not (ROOT / "tests" / name).is_file()] == []
 
 
 def declared() -> set[str]:

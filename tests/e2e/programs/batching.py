@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from pathlib import Path
 from typing import Any
 
 from durable_core import Context, DurableWorkflowExecutor, Jsonl, MapResult, step, workflow
 from tests.e2e.programs.witness import note, reported
+from tests.system import peak_kib
 
 CONCURRENCY = 32
 
@@ -113,7 +113,7 @@ def main(db: str, run_id: str, folder: str, name: str, inputs: dict[str, Any]) -
         async with DurableWorkflowExecutor(db_path=db) as executor:
             output = (await executor.run(WORKFLOWS[name], run_id=run_id, folder=folder, **inputs)).output
             if isinstance(output, MapResult):
-                note(f"{folder}/peak", _peak_kib())
+                note(f"{folder}/peak", peak_kib())
                 output = [output.total, in_order(output), output.outputs[-1]]
             return output
 
@@ -126,8 +126,3 @@ def main(db: str, run_id: str, folder: str, name: str, inputs: dict[str, Any]) -
 def in_order(batch: MapResult[int]) -> bool:
     """Whether the outputs that are read back are those of the items, in order."""
     return all(one.index == at and one.output == at * 3 for at, one in enumerate(batch.iter()))
-
-
-def _peak_kib() -> int:
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0])

@@ -7,10 +7,10 @@ import json
 import random
 import sys
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 from durable_core import Context, DurableWorkflowExecutor, step, workflow
+from tests.system import peak_kib
 
 
 @step
@@ -37,12 +37,6 @@ def digest(found: Any) -> str:
     return sha256(data.encode() if isinstance(data, str) else data).hexdigest()
 
 
-def most_bytes() -> int:
-    """Of this program: ru_maxrss would begin with its parent's."""
-    (line,) = [one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmHWM")]
-    return int(line.split()[1]) * 1024
-
-
 async def main(url: str, kind: str, size: int) -> None:
     """Gives the hashes of what was made and what is read, each with the most bytes of memory until then."""
     async with DurableWorkflowExecutor(url) as executor:
@@ -53,10 +47,10 @@ async def main(url: str, kind: str, size: int) -> None:
 
         await executor.run(one, run_id="small", kind=kind, size=50_000)
         await read("small")
-        base = most_bytes()
+        base = peak_kib()
         made = (await executor.run(one, run_id="large", kind=kind, size=size)).output
-        made_bytes = most_bytes() - base
-        found = [made, made_bytes, await read("large"), most_bytes() - base]
+        made_bytes = (peak_kib() - base) * 1024
+        found = [made, made_bytes, await read("large"), (peak_kib() - base) * 1024]
         sys.stdout.write(json.dumps(found))
 
 
