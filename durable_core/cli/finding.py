@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from durable_core.errors import (
     CheckpointNotFound,
+    CorruptRecord,
     DurableError,
     InvalidId,
     RunNotFound,
@@ -70,7 +71,10 @@ async def complete_run_id(journal: Journal, given: str, url: str) -> str:
         if not given.strip():
             raise
         raise await _no_run(journal, given, url) from error
-    exact = await journal.header(given)
+    try:
+        exact = await journal.header(given)
+    except CorruptRecord:  # it is there; whoever needs it whole is told
+        return given
     if exact is not None and exact.status != TOMBSTONE:
         return given
     found = await journal.runs(RunFilter(prefix=given, limit=_CANDIDATES + 1))

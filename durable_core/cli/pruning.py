@@ -27,7 +27,7 @@ from durable_core.records import CORRUPT as CORRUPT_RUN
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from durable_core.engine.pruning import LeftRun
+    from durable_core.engine.pruning import LeftRun, PrunedRun
     from durable_core.engine.sweeping import SweepReport
 
 _COLUMNS: Final = (
@@ -67,6 +67,12 @@ def prune(
     workflow: Annotated[
         str | None, typer.Option("--workflow", metavar="NAME", help="Only runs of this workflow.")
     ] = None,
+    damaged: Annotated[
+        bool,
+        typer.Option(
+            "--damaged", help="Also those of the named runs whose header can't be read, over or not."
+        ),
+    ] = False,
     sweep: Annotated[
         bool,
         typer.Option(
@@ -81,12 +87,13 @@ def prune(
     """Delete runs that are over, with their steps and outputs; what goes is shown first.
 
     A run goes if all conditions given let it go. One that isn't over is left alone: cancel it first. Its id
-    is free again afterwards.
+    is free again afterwards. One whose header can't be read goes only by its id and with --damaged; what of
+    it can't be told is shown first.
 
     Example: durable prune --older-than 30d --keep 10
     """
     set_up_logging(None, None)
-    wanted = _wanted(run_ids, older_than, keep, status, workflow)
+    wanted = _wanted(run_ids, older_than, keep, status, workflow, damaged=damaged)
     if not wanted and not sweep:
         raise UsageError(
             "nothing says which runs are to go",
@@ -126,6 +133,8 @@ def _wanted(
     keep: int | None,
     status: list[str] | None,
     workflow: str | None,
+    *,
+    damaged: bool,
 ) -> Document:
     """The arguments of `executor.prune`, checked before a store is opened; none if nothing is asked for."""
     conditions: Document = {
@@ -135,11 +144,15 @@ def _wanted(
         "workflow": workflow,
     }
     given = {name: value for name, value in conditions.items() if value is not None}
+    if damaged and not run_ids:
+        raise UsageError(
+            "--damaged is for runs that are named", remedy="Give the ids that `durable list` shows as CORRUPT"
+        )
     if run_ids and given:
         raise UsageError("run ids say all about which runs go", remedy="Give no other condition with them")
     if given:
         rules(**conditions)
-    return {"run_ids": run_ids} if run_ids else given
+    return {"run_ids": run_ids, "damaged": damaged} if run_ids else given
 
 
 @contextlib.asynccontextmanager
@@ -159,7 +172,9 @@ async def _planned(url: str | None, wanted: Document) -> PruneReport:
             return PruneReport(dry_run=True)
         if "run_ids" in wanted:
             journal, where = executor.store.journal, executor.store.url
-            wanted = {"run_ids": [await complete_run_id(journal, one, where) for one in wanted["run_ids"]]}
+            wanted = wanted | {
+                "run_ids": [await complete_run_id(journal, one, where) for one in wanted["run_ids"]]
+            }
         return await executor.prune(**wanted, dry_run=True)
 
 
@@ -190,7 +205,7 @@ def _plan_text(plan: PruneReport) -> str:
         for run in plan.runs
     ]
     shown = f"{table(_COLUMNS, rows)}{_sum(plan)}\n" if rows else "nothing to prune\n"
-    return shown + _left_lines(plan.left)
+    return shown + _damage_lines(plan.runs) + _left_lines(plan.left)
 
 
 def _report_text(report: PruneReport) -> str:
@@ -208,6 +223,11 @@ def _runs(report: PruneReport) -> str:
 
 def _number(count: int, of: str) -> str:
     return f"{count} {of}{'s' * (count != 1)}"
+
+
+def _damage_lines(runs: Sequence[PrunedRun]) -> str:
+    damaged = [f"{one.run_id}: {one.damage}" for one in runs if one.damage is not None]
+    return "".join(f"Damaged: {output.clean(line)}\n" for line in damaged)
 
 
 def _left_lines(left: Sequence[LeftRun]) -> str:

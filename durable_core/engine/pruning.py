@@ -44,12 +44,14 @@ class PrunedRun:
     """A run that was pruned, or that would be.
 
     Attributes:
-        status: As it had ended; PRUNING, if an earlier prune was cut short.
+        status: As it had ended; PRUNING, if an earlier prune was cut short; CORRUPT, if its header couldn't
+            be read.
         ended_at: RFC 3339, UTC; None where that is no longer known.
         fence: As it was found: a run with a higher one went on since.
         records: Steps, segments and events.
         blobs: Those that these and the header pointed to.
         size_bytes: Of inputs and outputs, before compression.
+        damage: What is wrong with a header that can't be read, and what therefore can't be told of the run.
     """
 
     run_id: str
@@ -60,6 +62,7 @@ class PrunedRun:
     records: int
     blobs: int
     size_bytes: int
+    damage: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
-from types import NoneType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from durable_core.clock import epoch_ms
 from durable_core.engine.invocation import gone_of
 from durable_core.engine.verify_values import StoredValue
 from durable_core.errors import CorruptRecord
+from durable_core.journal.damaged import HEADER_TYPES, why_unreadable
 from durable_core.records import (
     CANCELLED,
     COMMITTED,
@@ -19,7 +18,6 @@ from durable_core.records import (
     FAILED,
     PENDING,
     PRUNING,
-    RUN_STATUSES,
     RUNNING,
     SKIPPED,
     SUSPENDED,
@@ -35,17 +33,6 @@ if TYPE_CHECKING:
     from durable_core.identity import KeyMaker
 
 SHA256: Final = re.compile("[0-9a-f]{64}")
-_HINTS: Final = get_type_hints(RunHeader)
-_TYPES: Final[dict[str, tuple[type, ...]]] = {
-    field.name: {
-        str: (str,),
-        int: (int,),
-        str | None: (str, NoneType),
-        int | None: (int, NoneType),
-        bytes | None: (bytes, NoneType),
-    }[_HINTS[field.name]]
-    for field in fields(RunHeader)
-}
 _JSON: Final = ("error", "counts", "owner_process")
 
 
@@ -76,10 +63,7 @@ class Life(NamedTuple):
 
 def unsound(header: RunHeader) -> str | None:
     """Why a header can't be one that we wrote; None if it can."""
-    for name, allowed in _TYPES.items():
-        if type(getattr(header, name)) not in allowed:
-            return f"its {name} is of type {type(getattr(header, name)).__name__}"
-    return None if header.status in RUN_STATUSES else f"its status is {header.status!r:.40}"
+    return why_unreadable({name: getattr(header, name) for name in HEADER_TYPES})
 
 
 def check_header(header: RunHeader, findings: Findings) -> None:

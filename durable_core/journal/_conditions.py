@@ -23,6 +23,7 @@ from durable_core.journal._dynamodb_requests import (
     one_of,
     present,
     put,
+    unchanged,
     update,
 )
 from durable_core.journal._items import event_item, header_item, item_of, segment_item, step_item
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from durable_core.journal.base import Claim, Departure, Lease
     from durable_core.journal.carrying import Record
+    from durable_core.journal.damaged import DamagedHeader
     from durable_core.records import Child, Seen, StepRecord
 
 Changes = dict[str, Value | None]
@@ -261,6 +263,16 @@ def restore_header(table: str, header: RunHeader, lease: Lease) -> Write:
     P                                  acquire 4, PRUNING
     """
     return put(table, header_item(header), _mine(lease))
+
+
+def replace_damaged(table: str, seen: DamagedHeader, header: RunHeader) -> Write:
+    """A readable header over a damaged one, if all of that is as it was seen.
+
+    P   damaged ── replace ─▶ applied: PRUNING
+    Q   damaged ───────────── replace ─▶ refused: it isn't as it was seen
+    X   (mends it) ── P: replace ─▶ refused
+    """
+    return put(table, header_item(header), unchanged(dict(seen.row), RunHeader.__dataclass_fields__))
 
 
 # ---- Pruning ----

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.errors import CorruptRecord
 from durable_core.journal import _conditions as conditions
+from durable_core.journal._dynamodb_damaged import DynamoDamage
 from durable_core.journal._dynamodb_keys import (
     CHUNKS,
     EVENTS,
@@ -18,14 +19,15 @@ from durable_core.journal._dynamodb_keys import (
     text_of,
 )
 from durable_core.journal._dynamodb_requests import between, equals, query
-from durable_core.journal._dynamodb_table import Table, together
+from durable_core.journal._dynamodb_table import together
 from durable_core.journal._items import chunk_of, event_of, header_of, segment_of, step_of
-from durable_core.journal.base import Journal, Lease
 from durable_core.journal.carrying import Kind, Record, kind_of
 from durable_core.records import Reply, RunHeader, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
+
+    from durable_core.journal.base import Lease
 
 RESTORED_AT_ONCE: Final = 16
 _READERS: Final[dict[Kind, Callable[[Item], Record]]] = {
@@ -47,14 +49,8 @@ _RANGES: Final[dict[Kind, tuple[str, str]]] = {
 }
 
 
-class DynamoCarrying(Journal):
-    """The verbs on whole runs.
-
-    Attributes:
-        table: As `DynamoJournal` makes it.
-    """
-
-    table: Table
+class DynamoCarrying(DynamoDamage):
+    """The verbs on whole runs."""
 
     async def as_stored(self, run_id: str, kind: Kind) -> AsyncIterator[list[Record | Unreadable]]:
         """One Query a page."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from durable_core.journal._items import attribute, fitting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from durable_core.journal._dynamodb_keys import Item
 
@@ -82,6 +82,19 @@ def absent(name: str) -> Condition:
 def present(name: str) -> Condition:
     """There is such an attribute; of a part of the key: such an item."""
     return Condition(f"attribute_exists(#{name})", {f"#{name}": name}, {})
+
+
+def unchanged(item: Item, names: Iterable[str]) -> Condition:
+    """An item is as it was seen: each attribute that it had, whatever it holds, and none of these besides."""
+    texts, known, values = list[str](), dict[str, str](), dict[str, dict[str, Any]]()
+    for n, name in enumerate(dict.fromkeys((*item, *names))):
+        known[f"#seen_{n}"] = name
+        if name in item:
+            values[f":seen_{n}"] = item[name]
+            texts.append(f"#seen_{n} = :seen_{n}")
+        else:
+            texts.append(f"attribute_not_exists(#seen_{n})")
+    return Condition(" AND ".join(texts), known, values)
 
 
 def _compared(text: str, name: str, value: Value) -> Condition:

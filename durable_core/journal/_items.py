@@ -7,6 +7,7 @@ it isn't there.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_type_hints
 
@@ -31,6 +32,7 @@ from durable_core.journal._dynamodb_keys import (
     text_of,
 )
 from durable_core.journal.chunks import is_shared
+from durable_core.journal.damaged import mending
 from durable_core.records import (
     CORRUPT,
     RUN_STATUSES,
@@ -159,6 +161,15 @@ def header_of(item: Item) -> RunHeader:
     _check_place(item, header.run_id, HEADER)
     in_grave = header.status == TOMBSTONE and item.get("due_shard") is not None
     return replace(header, due_at_ms=0) if in_grave else header  # it was only its place in the index
+
+
+def known_of(item: Item) -> dict[str, Any]:
+    """What can be read of a header, by attribute, also when all of it can't."""
+    known: dict[str, Any] = {}
+    for name, field in _HEADER.items():
+        with suppress(CorruptRecord):
+            (known[name],) = _values(item, {name: field})
+    return known
 
 
 def step_of(item: Item) -> StepRecord:
@@ -290,10 +301,12 @@ def _check(item: Item, holds: bool, otherwise: str) -> None:
 def _corrupt(item: Item, why: str) -> CorruptRecord:
     return CorruptRecord(
         f"the item {text_of(item, 'pk')!r} {text_of(item, 'sk')!r} can't be read: {why}",
-        remedy="Restore the table to a point in time before that, or mend the item by hand",
+        remedy=mending(run_of(item)) if text_of(item, "sk") == HEADER else _REMEDY,
         **names_of(item),
     )
 
+
+_REMEDY: Final = "Restore the table to a point in time before that, or mend the item by hand"
 
 # ---- What fits ----
 

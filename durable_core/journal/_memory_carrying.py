@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from durable_core.journal._memory_rows import MemoryRows, is_mine, pages
-from durable_core.journal.base import Journal, Lease
+from durable_core.journal._memory_damaged import MemoryDamage
+from durable_core.journal._memory_rows import is_mine, pages
 from durable_core.journal.carrying import KEYS, Kind, Record, kind_of, read_row
 from durable_core.records import Reply, RunHeader, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from durable_core.journal.base import Lease
 
-class MemoryCarrying(MemoryRows, Journal):
+
+class MemoryCarrying(MemoryDamage):
     """The verbs on whole runs.
 
     Attributes:

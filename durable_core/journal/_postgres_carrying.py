@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from durable_core.journal._postgres_damaged import PostgresDamage
 from durable_core.journal._postgres_headers import HEADER
 from durable_core.journal._postgres_rows import RUN, RUN_COLUMNS, columns, header_of, marks, named_marks
-from durable_core.journal.base import Journal, Lease
 from durable_core.journal.carrying import KEYS, KINDS, Kind, Record, kind_of, read_row
 from durable_core.records import Reply, RunHeader, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from durable_core.journal._postgres_pool import Pool, Session
+    from durable_core.journal._postgres_pool import Session
+    from durable_core.journal.base import Lease
 
 _ROWS: Final[dict[Kind, int]] = {  # a segment has up to 350 KB
     "step": 2000, "segment": 16, "event": 2000, "chunk": 2000,
@@ -51,14 +52,8 @@ _RESTORE_HEADER: Final = (
 )
 
 
-class PostgresCarrying(Journal):
-    """The verbs on whole runs.
-
-    Attributes:
-        pool: As given to `PostgresJournal`.
-    """
-
-    pool: Pool
+class PostgresCarrying(PostgresDamage):
+    """The verbs on whole runs."""
 
     async def as_stored(self, run_id: str, kind: Kind) -> AsyncIterator[list[Record | Unreadable]]:
         """One SELECT a page, along the primary key."""

@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from durable_core.errors import CorruptRecord
+from durable_core.journal.damaged import mending
 from durable_core.records import (
     CORRUPT,
     RUN_STATUSES,
@@ -66,7 +67,7 @@ def header_of(row: tuple[Any, ...]) -> RunHeader:
         raise CorruptRecord(
             f"the run's header can't be read: its status is {header.status!r}",
             run_id=header.run_id,
-            remedy="Restore the store from a backup, or mend the row by hand",
+            remedy=mending(header.run_id),
         )
     return header
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from durable_core.errors import CorruptRecord
 from durable_core.journal._sqlite_verbs import (
     APPLIED,
     RUN_COLUMNS,
@@ -136,6 +137,9 @@ def child_page(cursor: sqlite3.Cursor, run_id: str, kind: str, last: Child | Non
     """The next children of a kind after the last one that was given."""
     key = _key(kind, last or _BEFORE_ALL)
     rows = cursor.execute(child_query(kind), (run_id, *key, limit)).fetchall()
+    for row in rows:
+        if type(row[4]) is not int:
+            raise CorruptRecord(f"the fence of its {kind} {row[1]!r:.100} is no number", run_id=run_id)
     return [Child._make((*row[:5], _refs(run_id, row), row[6] if type(row[6]) is int else 0)) for row in rows]
 
 

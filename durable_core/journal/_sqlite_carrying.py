@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
+from durable_core.journal._sqlite_damaged import SqliteDamage
+from durable_core.journal._sqlite_rows import as_bound, escaped
 from durable_core.journal._sqlite_verbs import (
     MINE,
     RUN_COLUMNS,
@@ -13,14 +15,13 @@ from durable_core.journal._sqlite_verbs import (
     marks,
     select_header,
 )
-from durable_core.journal.base import Journal, Lease
 from durable_core.journal.carrying import KEYS, KINDS, Kind, Record, kind_of, read_row
 from durable_core.records import Reply, RunHeader, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
-T = TypeVar("T")
+    from durable_core.journal.base import Lease
 
 _ROWS: Final[dict[Kind, int]] = {  # a segment has up to 350 KB
     "step": 2000, "segment": 16, "event": 2000, "chunk": 2000,
@@ -58,27 +59,13 @@ _RESTORE_HEADER: Final = (
 )
 
 
-class SqliteCarrying(Journal):
+class SqliteCarrying(SqliteDamage):
     """The verbs on whole runs."""
 
     def write(
         self, verb: Callable[..., Any], args: tuple[Any, ...], *, full: bool, alone: bool
     ) -> Coroutine[Any, Any, Any]:
         """Makes a write: `verb(cursor, *args)`; `alone` only if that is one statement."""
-        raise NotImplementedError
-
-    async def write_checked(
-        self, verb: Callable[..., Reply[T]], *args: Any, alone: bool | None = None
-    ) -> Reply[T]:
-        """Makes a synced write, after a look whether the file still is the one that was opened.
-
-        Raises:
-            JournalUnavailable: It isn't.
-        """
-        raise NotImplementedError
-
-    async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        """Asks the reading connection."""
         raise NotImplementedError
 
     async def as_stored(self, run_id: str, kind: Kind) -> AsyncIterator[list[Record | Unreadable]]:
@@ -143,24 +130,12 @@ def _page(
     order = columns(KEYS[kind])
     query, values = _READ[kind], [run_id]
     if last is not None:
-        after, key = _as_bound(last)
-        query, values = f"{query} AND ({order}) > ({after})", [run_id, *key]
+        after, key = as_bound(last)
+        query, values = f"{query} AND ({order}) > ({', '.join(after)})", [run_id, *key]
     query = f"{query} ORDER BY {order} LIMIT {_ROWS[kind]}"
     try:
         return reader.execute(query, values).fetchall()
     except sqlite3.OperationalError as error:
         if "decode" not in str(error):
             raise
-    # One text isn't UTF-8: it is read all the same, or it would hide the others.
-    reader.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
-    try:
-        return reader.execute(query, values).fetchall()
-    finally:
-        reader.text_factory = str
-
-
-def _as_bound(key: tuple[object, ...]) -> tuple[str, list[Any]]:
-    """Placeholders and values that compare as the columns do, whatever is in them."""
-    texts = {True: "CAST(? AS TEXT)", False: "?"}
-    bound = [part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part for part in key]
-    return ", ".join(texts[isinstance(part, str)] for part in key), bound
+    return escaped(reader, query, values)  # one text isn't UTF-8: it would hide the others

@@ -7,13 +7,13 @@ refusal is followed by one read of what stood in the way.
 from __future__ import annotations
 
 import json
-from dataclasses import fields
-from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.clock import rfc3339
 from durable_core.errors import CorruptRecord
+from durable_core.journal._sqlite_rows import tolerantly
 from durable_core.journal.chunks import ChunkLease
+from durable_core.journal.damaged import HEADER_TYPES, mending
 from durable_core.records import (
     ACTIVE,
     CANCELLED,
@@ -36,16 +36,8 @@ if TYPE_CHECKING:
 
     from durable_core.journal.base import Claim, Departure, Holding, Lease
 
-RUN_COLUMNS: Final = tuple(field.name for field in fields(RunHeader))
+RUN_COLUMNS: Final = tuple(HEADER_TYPES)
 STEP_COLUMNS: Final = StepRecord._fields
-_TYPES: Final[dict[object, tuple[type, ...]]] = {
-    "str": (str,),
-    "int": (int,),
-    "str | None": (str, NoneType),
-    "int | None": (int, NoneType),
-    "bytes | None": (bytes, NoneType),
-}
-_RUN_TYPES: Final = {field.name: _TYPES[field.type] for field in fields(RunHeader)}
 APPLIED: Final[Reply[StepRecord]] = Reply(True)
 
 
@@ -66,7 +58,7 @@ _RECREATE = (
     f"UPDATE runs SET {', '.join(f'{name} = ?' for name in RUN_COLUMNS)}"
     f" WHERE run_id = ? AND status = '{TOMBSTONE}' AND fence = ?"
 )
-_HEADER = f"SELECT {columns(RUN_COLUMNS)} FROM runs WHERE run_id = ?"
+HEADER: Final = f"SELECT {columns(RUN_COLUMNS)} FROM runs WHERE run_id = ?"
 
 
 def create(cursor: sqlite3.Cursor, header: RunHeader) -> Reply[RunHeader]:
@@ -236,13 +228,13 @@ def wake_active(cursor: sqlite3.Cursor, run_id: str, now_ms: int) -> None:
 
 def select_due(cursor: sqlite3.Cursor, now_ms: int, limit: int) -> list[RunHeader]:
     """Active runs that are due and under no lease; one that can't be read doesn't hide the others."""
-    rows = cursor.execute(DUE, (now_ms, now_ms, limit)).fetchall()
+    rows = tolerantly(cursor.connection, DUE, (now_ms, now_ms, limit))
     return [listed(row) for row in rows]
 
 
 def select_header(cursor: sqlite3.Cursor, run_id: str) -> RunHeader | None:
     """The header as it is now."""
-    row = cursor.execute(_HEADER, (run_id,)).fetchone()
+    row = cursor.execute(HEADER, (run_id,)).fetchone()
     return header_of(row) if row else None
 
 
@@ -252,7 +244,7 @@ def header_of(row: tuple[Any, ...]) -> RunHeader:
     Raises:
         CorruptRecord: A column doesn't hold what it should; somebody else wrote the row.
     """
-    for (name, allowed), value in zip(_RUN_TYPES.items(), row, strict=True):
+    for (name, allowed), value in zip(HEADER_TYPES.items(), row, strict=True):
         if type(value) not in allowed:
             raise _corrupt(row, f"{name} is a {type(value).__name__}")
     header = RunHeader(*row)
@@ -282,7 +274,7 @@ def _corrupt(row: tuple[Any, ...], why: str) -> CorruptRecord:
     return CorruptRecord(
         f"the run's header can't be read: {why}",
         run_id=str(row[0]),
-        remedy="Restore the store from a backup, or mend the row by hand",
+        remedy=mending(str(row[0])),
     )
 
 

@@ -60,6 +60,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from durable_core.journal.carrying import Carrying
 from durable_core.journal.chunks import ChunkLease, ChunkVerbs
+from durable_core.journal.damaged import DamageVerbs
 from durable_core.records import (
     ACTIVE,
     RUNNING,
@@ -158,7 +159,7 @@ class Renewer(ABC):
         """Gives the connection back."""
 
 
-class Journal(Carrying, ChunkVerbs):
+class Journal(Carrying, ChunkVerbs, DamageVerbs):
     """A store of runs and steps.
 
     Attributes:

@@ -16,9 +16,9 @@ none, or over what an earlier life of the id left there. The header that the run
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, Literal, get_type_hints
 
+from durable_core.journal.damaged import COLUMN_TYPES, is_text
 from durable_core.records import Chunk, Event, Segment, StepRecord, Unreadable
 
 if TYPE_CHECKING:
@@ -43,14 +43,6 @@ KEYS: Final[dict[Kind, tuple[str, ...]]] = {
     "chunk": ("step_id", "chunk"),
 }
 """By what the records of a run are told apart, and ordered: texts by their UTF-8 bytes."""
-
-_TYPES: Final[dict[Any, tuple[type, ...]]] = {
-    str: (str,),
-    int: (int,),
-    str | None: (str, NoneType),
-    int | None: (int, NoneType),
-    bytes | None: (bytes, NoneType),
-}
 
 
 class Carrying(ABC):
@@ -88,7 +80,7 @@ def read_row(kind: Kind, row: Sequence[Any]) -> Record | Unreadable:
     for (name, allowed), value in zip(_COLUMNS[kind], made, strict=True):
         if type(value) not in allowed:
             return unreadable(kind, made, f"its {name} is {_shown(value)}")
-        if type(value) is str and not value.isascii() and not _is_text(value):
+        if type(value) is str and not value.isascii() and not is_text(value):
             return unreadable(kind, made, f"its {name} isn't UTF-8")
     return made
 
@@ -114,15 +106,7 @@ def place_of(record: Record) -> str:
 
 def _columns_of(kind: Kind) -> list[tuple[str, tuple[type, ...]]]:
     hints = get_type_hints(KINDS[kind])
-    return [(name, _TYPES[hints[name]]) for name in KINDS[kind]._fields]
-
-
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return [(name, COLUMN_TYPES[hints[name]]) for name in KINDS[kind]._fields]
 
 
 def _shown(value: object) -> str:

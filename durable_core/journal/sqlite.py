@@ -30,6 +30,7 @@ from durable_core.journal._sqlite_file import (
 )
 from durable_core.journal._sqlite_listing import list_runs
 from durable_core.journal._sqlite_looking import check_readable, look, may_only_be_read, not_writable
+from durable_core.journal._sqlite_rows import tolerantly
 from durable_core.journal._sqlite_writer import Writer
 from durable_core.journal.base import Claim, Departure, Holding, Lease, Renewer, RunFilter
 from durable_core.journal.paging import PAGE_ROWS, pages
@@ -137,7 +138,7 @@ class SqliteJournal(SqliteChunks):
     async def runs(self, wanted: RunFilter) -> list[RunHeader]:
         """One SELECT along an index."""
         query, values = list_runs(wanted)
-        rows = await self.read(lambda reader: _tolerantly(reader, query, values))
+        rows = await self.read(lambda reader: tolerantly(reader, query, values))
         return [verbs.listed(row) for row in rows]
 
     def open_renewer(self) -> Renewer:
@@ -346,15 +347,6 @@ class _SqliteRenewer(Renewer):
     def close(self) -> None:
         with self.lock:
             self.connection.close()
-
-
-def _tolerantly(reader: sqlite3.Connection, query: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
-    """Rows with whatever text they hold: one that isn't UTF-8 must not hide the others."""
-    reader.text_factory = lambda text: text.decode("utf-8", "backslashreplace")
-    try:
-        return reader.execute(query, values).fetchall()
-    finally:
-        reader.text_factory = str
 
 
 def _replay_page(

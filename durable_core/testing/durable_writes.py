@@ -33,7 +33,7 @@ T = TypeVar("T")
 JOURNAL_WRITES: Final = frozenset(
     {
         "create", "acquire", "leave", "cancel", "wake", "begin", "commit", "put", "append", "send", "take",
-        "claim", "leave_chunk", "delete", "bury", "expire", "purge",
+        "claim", "leave_chunk", "delete", "bury", "expire", "purge", "replace_damaged",
     }
 )  # fmt: skip
 """The verbs of a journal that write, beside `renew` and `renew chunk`."""

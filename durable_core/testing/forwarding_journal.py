@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from durable_core.journal.carrying import Kind, Record
     from durable_core.journal.chunks import ChunkDeparture, ChunkLease, SegmentReader
+    from durable_core.journal.damaged import DamagedHeader
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -209,6 +210,16 @@ class ForwardingJournal(Journal):
     @override
     async def restore_header(self, header: RunHeader, lease: Lease) -> Reply[RunHeader]:
         return await self.ask(self.inner.restore_header, header, lease)
+
+    # ---- Headers that can't be read ----
+
+    @override
+    async def damaged_header(self, run_id: str) -> DamagedHeader | None:
+        return await self.ask(self.inner.damaged_header, run_id)
+
+    @override
+    async def replace_damaged(self, seen: DamagedHeader, header: RunHeader) -> Reply[RunHeader]:
+        return await self.ask(self.inner.replace_damaged, seen, header)
 
     # ---- Pruning ----
 

@@ -25,6 +25,7 @@ import pytest
 from durable_core.testing.journal_carrying import CarryingContract
 from durable_core.testing.journal_chunk_lists import ChunkListContract
 from durable_core.testing.journal_chunks import ChunkContract
+from durable_core.testing.journal_damaged import DamageContract
 from durable_core.testing.journal_events import EventContract
 from durable_core.testing.journal_headers import HeaderContract
 from durable_core.testing.journal_listing import ListingContract
@@ -67,6 +68,7 @@ class JournalContract(
     PruningContract,
     TombstoneContract,
     CarryingContract,
+    DamageContract,
     RaceContract,
 ):
     """What every journal holds to.

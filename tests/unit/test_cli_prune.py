@@ -117,6 +117,7 @@ def test_a_program_gets_one_document(cli: Cli) -> None:
         "records",
         "blobs",
         "size_bytes",
+        "damage",
     }
     assert (run["run_id"], run["status"], run["records"]) == ("f1", "FAILED", 1)
     assert (done.document["count"], done.document["left"], done.document["swept"]) == (1, [], None)
@@ -159,6 +160,8 @@ def test_a_named_run_that_is_not_over_stays_and_gives_its_exit_code(cli: Cli) ->
         (("--status", "done", "--yes"), 2, "no status of a run that is over"),
         (("--workflow", "a/b", "--yes"), 2, "workflow name"),
         (("r1", "--keep", "1", "--yes"), 2, "no other condition"),
+        (("--damaged", "--yes"), 2, "--damaged is for runs that are named"),
+        (("--keep", "0", "--damaged", "--yes"), 2, "--damaged is for runs that are named"),
         (("nope", "--yes"), 3, "no such run"),
         (("r1", "nope", "--yes"), 3, "no such run"),
         (("../r1", "--yes"), 3, "no such run"),
@@ -219,6 +222,39 @@ def test_a_run_with_an_unknown_status_is_left_and_told_of(cli: Cli) -> None:
     assert cli("prune", "r1", "--yes").code == 6
     assert cli("prune", "--keep", "0", "--yes").code == 0
     assert listed(cli) == {"r1"}
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        ("status = 'LOST'", "its status is 'LOST'; whether it is over can't be told"),
+        ("counts = x'00'", "its counts is of type bytes"),
+        ("workflow = CAST(x'ff' AS TEXT)", "its workflow isn't UTF-8"),
+        ("fence = 'two'", "its fence is of type str"),
+        (
+            "lease_until_ms = 'a'",
+            "its lease_until_ms is of type str; whether somebody drives it can't be told",
+        ),
+        ("status = 'RUNNING', crashes = 'a'", "its crashes is of type str; it isn't over: RUNNING"),
+    ],
+    ids=["status", "bytes", "text", "fence", "lease", "active"],
+)
+def test_a_run_whose_header_cannot_be_read_goes_if_that_is_asked_for(
+    cli: Cli, damage: str, told: str
+) -> None:
+    make("r1", "r2")
+    change(f"UPDATE runs SET {damage} WHERE run_id = 'r1'")  # noqa: S608 - constants
+    assert cli("prune", "r1", "--yes").code == 6
+    cli("prune", "--keep", "1", "--yes")
+    shown = cli("prune", "r1", "--damaged", "--dry-run")
+    assert (shown.code, listed(cli)) == (0, {"r1", "r2"})
+    assert f"Damaged: r1: {told}\n" in shown.out
+    done = cli("prune", "r1", "--damaged", "--yes")
+    assert (done.code, "Pruned 1 run, 1 record" in done.out) == (0, True)
+    assert listed(cli) == {"r2"}
+    assert cli("verify", "--all").code == 0
+    make("r1")
+    assert cli("show", "r1", "--json").document["run"]["status"] == "COMPLETED"
 
 
 def test_a_sweep_tells_what_it_took(cli: Cli) -> None:

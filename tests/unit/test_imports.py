@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "journal.base",
         "journal.carrying",
         "journal.chunks",
+        "journal.damaged",
         "journal.paging",
         "blobs.base",
         "journal.schema",
@@ -89,7 +90,9 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
 # These files belong to one store without being named for it.
 FAMILIES = {"items": "dynamodb", "conditions": "dynamodb"}
 # These belong to none.
-STORELESS = ("base", "carrying", "chunks", "paging", "schema", "checkpoint", "replaying", "spilled")
+STORELESS = (
+    "base", "carrying", "chunks", "damaged", "paging", "schema", "checkpoint", "replaying", "spilled",
+)  # fmt: skip
 
 CHEAP = {
     "durable_core",

@@ -77,7 +77,7 @@ class ForkDocument(TypedDict):
 
 
 class PrunedRun(TypedDict):
-    """A run that went, or would."""
+    """A run that went, or would; `damage` where its header can't be read, and its status is CORRUPT."""
 
     run_id: str
     workflow: str
@@ -87,6 +87,7 @@ class PrunedRun(TypedDict):
     records: int
     blobs: int
     size_bytes: int
+    damage: str | None
 
 
 class LeftRun(TypedDict):
