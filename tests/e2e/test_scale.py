@@ -1,4 +1,4 @@
-"""What grows with a run, and what doesn't: bytes kept, what one write carries, what is told of it afterwards."""
+"""What grows with a run, and what doesn't: bytes kept, what one write carries, what is told of it."""
 
 from __future__ import annotations
 
@@ -55,10 +55,7 @@ async def test_outcomes_that_are_written_together_fit_however_large_they_are(pla
 
     executor = place.executor()
     result = (await executor.run(heavy, run_id="r1")).output
-    assert [
-        output == random.Random(n).randbytes(OUTPUT_BYTES)
-        for n, output in zip(range(0, 10, 2), result.outputs)
-    ] == [True] * 5
+    assert list(result.outputs) == [random.Random(n).randbytes(OUTPUT_BYTES) for n in range(0, 10, 2)]
     assert [(one.index, one.error["message"][:4]) for one in result.failures] == [
         (n, f"{n}: e") for n in range(1, 10, 2)
     ]
@@ -204,7 +201,8 @@ async def test_failures_of_every_part_of_a_long_run_are_shown(
     assert result.counts == {"COMMITTED": count - 12, "FAILED": 12}
     failed = [one for one in await executor.steps("r1") if one.status == "FAILED"]
     assert [one.error["message"] for one in failed] == [f"can't move {n}" for n in range(0, count, every)]
-    assert {one.fence for one in failed} == {1, 2}
+    records = [one async for page in executor.store.journal.steps("r1") for one in page]
+    assert {one.fence for one in records if one.status == "FAILED"} == {1, 2}
     if place.kind == "sqlite":
         await executor.close()
         told = await asyncio.to_thread(shown, place.url, capsys)
