@@ -12,6 +12,8 @@ from typing import Any, Final
 from durable_core import Context, Retry, current_step, step, workflow
 from durable_core.blobs.base import blob_ref
 from durable_core.engine.executor import DurableWorkflowExecutor
+from durable_core.records import COMPLETED, RUNNING, Chunk
+from durable_core.testing.samples import AT
 from tests.raw_store import RawStore, Row
 
 RUN: Final = "r1"
@@ -396,6 +398,45 @@ def _the_large_output_of_an_item_is_gone(raw: RawStore, drawn: random.Random) ->
     row = drawn.choice([row for row in _segments(raw) if row["refs"] is not None])
     raw.put_blob(drawn.choice(json.loads(row["refs"])), None)
     return None
+
+
+SOUND_CHUNK: Final = Chunk(RUN, "item", 0, 1, 1, COMPLETED, succeeded=11, failed=1, updated_at=AT)
+"""Of a map that workers shared; nothing is wrong with it."""
+
+
+def _chunk(raw: RawStore, **columns: Any) -> str | None:
+    row = raw.new_chunk(SOUND_CHUNK._replace(**columns))
+    return _set("chunk", row, raw)
+
+
+@_damage("chunk-contradicts")
+def _the_status_of_a_chunk_is_none(raw: RawStore, _: random.Random) -> str | None:
+    return _chunk(raw, status="DONE")
+
+
+@_damage("chunk-contradicts")
+def _a_chunk_is_worked_on_by_nobody(raw: RawStore, _: random.Random) -> str | None:
+    return _chunk(raw, status=RUNNING)
+
+
+@_damage("chunk-contradicts")
+def _a_chunk_has_failed_fewer_than_none(raw: RawStore, _: random.Random) -> str | None:
+    return _chunk(raw, failed=-1)
+
+
+@_damage("chunk-without-map")
+def _a_chunk_is_of_no_map(raw: RawStore, _: random.Random) -> str | None:
+    return _chunk(raw, step_id="item#9")
+
+
+@_damage("chunk-json")
+def _what_a_chunk_knows_of_its_owners_is_no_json(raw: RawStore, drawn: random.Random) -> str | None:
+    return _chunk(raw, **{drawn.choice(["gone", "error"]): "{"})
+
+
+@_damage("future-fence")
+def _the_fence_of_a_chunk_is_one_that_the_run_never_had(raw: RawStore, _: random.Random) -> str | None:
+    return _chunk(raw, fence=9)
 
 
 @_damage("value-damaged")

@@ -10,9 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import psycopg
 
-from durable_core.journal._items import attribute
+from durable_core.journal._items import attribute, chunk_item
 from durable_core.journal._memory_rows import MemoryRows
-from durable_core.records import Event, RunHeader, Segment, StepRecord
+from durable_core.records import Chunk, Event, RunHeader, Segment, StepRecord
 from tests.aws_place import AwsPlace
 from tests.stores import Place
 
@@ -22,8 +22,18 @@ KEYS: Final = {
     "step": ("run_id", "step_id"),
     "segment": ("run_id", "step_id", "chunk", "seq"),
     "event": ("run_id", "name", "seq"),
+    "chunk": ("run_id", "step_id", "chunk"),
 }
-TABLES: Final = {"header": "runs", "step": "checkpoints", "segment": "segments", "event": "events"}
+TABLES: Final = {
+    "header": "runs", "step": "checkpoints", "segment": "segments", "event": "events", "chunk": "chunks",
+}  # fmt: skip
+RECORDS: Final[dict[str, type[Any]]] = {
+    "header": RunHeader, "step": StepRecord, "segment": Segment, "event": Event, "chunk": Chunk,
+}  # fmt: skip
+COLUMNS: Final = {
+    kind: tuple(made.__dataclass_fields__ if made is RunHeader else made._fields)
+    for kind, made in RECORDS.items()
+}
 
 
 class RawStore:
@@ -50,6 +60,10 @@ class RawStore:
         self._touched[kind, _key(kind, row)] = row
         self._known.pop(kind, None)
         self._put(kind, row)
+
+    def new_chunk(self, chunk: Chunk) -> Row:
+        """The row of a chunk that isn't there yet."""
+        return chunk._asdict()
 
     def delete(self, kind: str, row: Row) -> None:
         """Takes one away."""
@@ -101,17 +115,18 @@ class _Memory(RawStore):
         super().__init__()
         self._tables: dict[str, dict[Any, Any]] = {
             "header": rows.headers, "step": rows.records, "segment": rows.logs, "event": rows.letters,
+            "chunk": rows.claims,
         }  # fmt: skip
         self._held = blobs
 
     def _rows(self, kind: str) -> list[Row]:
-        fields = (RunHeader.__dataclass_fields__, StepRecord._fields, Segment._fields, Event._fields)
-        names = dict(zip(KEYS, fields, strict=True))[kind]
-        return [{name: getattr(one, name) for name in names} for _, one in sorted(self._tables[kind].items())]
+        return [
+            {name: getattr(one, name) for name in COLUMNS[kind]}
+            for _, one in sorted(self._tables[kind].items())
+        ]
 
     def _put(self, kind: str, row: Row) -> None:
-        made = {"header": RunHeader, "step": StepRecord, "segment": Segment, "event": Event}[kind](**row)
-        self._tables[kind][self._place(kind, row)] = made
+        self._tables[kind][self._place(kind, row)] = RECORDS[kind](**row)
 
     def _delete(self, kind: str, row: Row) -> None:
         self._tables[kind].pop(self._place(kind, row), None)
@@ -199,7 +214,7 @@ class _Postgres(RawStore):
             server.execute(statement.encode(), values)
 
 
-_PREFIXES: Final = {"RUN": "header", "STEP": "step", "SEG": "segment", "EVENT": "event"}
+_PREFIXES: Final = {"RUN": "header", "STEP": "step", "SEG": "segment", "EVENT": "event", "CHUNK": "chunk"}
 
 
 class _Dynamo(RawStore):
@@ -210,8 +225,7 @@ class _Dynamo(RawStore):
         self._aws = aws
 
     def _rows(self, kind: str) -> list[Row]:
-        fields = (RunHeader.__dataclass_fields__, StepRecord._fields, Segment._fields, Event._fields)
-        every = dict.fromkeys(dict(zip(KEYS, fields, strict=True))[kind])
+        every = dict.fromkeys(COLUMNS[kind])
         return [
             every | {name: _plain(given) for name, given in item.items()}
             for item in sorted(self._aws.items(), key=lambda one: (one["pk"]["S"], one["sk"]["S"]))
@@ -224,6 +238,9 @@ class _Dynamo(RawStore):
     def _delete(self, kind: str, row: Row) -> None:
         key = {name: attribute(row[name]) for name in ("pk", "sk")}
         self._aws.plain.call_now("dynamodb", "delete_item", {"TableName": self._aws.table, "Key": key})
+
+    def new_chunk(self, chunk: Chunk) -> Row:
+        return {name: _plain(given) for name, given in chunk_item(chunk).items()}
 
     def _put_blob(self, ref: str, data: bytes | None) -> None:
         there = {"Bucket": self._aws.bucket, "Key": f"{self._aws.prefix}{ref}"}

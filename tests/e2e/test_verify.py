@@ -17,7 +17,7 @@ from durable_core.errors import RunNotFound
 from durable_core.journal.carrying import Kind, Record
 from durable_core.records import Unreadable
 from tests.aws_place import AwsPlace
-from tests.damages import DAMAGES, RUN, everything, run_everything
+from tests.damages import DAMAGES, RUN, SOUND_CHUNK, everything, run_everything
 from tests.raw_store import RawStore, raw
 from tests.stores import WITH_DYNAMODB, Place
 from tests.waiting import full
@@ -56,9 +56,15 @@ async def test_every_kind_of_damage_is_found_and_nothing_else_in_a_healthy_run(
     assert healthy.steps == len(under.rows("step"))
     before = under.snapshot()
     blobs = {ref: await executor.store.blobs.get(ref) async for ref in executor.store.blobs.refs(RUN)}
+    under.put("chunk", under.new_chunk(SOUND_CHUNK))
+    assert await findings_of(executor) == []
+    under.undo(before, blobs)
+    some = list(DAMAGES.items())
+    if place.kind == "dynamodb" and not full():  # a look is a dozen requests there
+        some = some[::3]
     missed = []
     for seed in SEEDS:
-        for name, (kinds, doing) in DAMAGES.items():
+        for name, (kinds, doing) in some:
             named = doing(under, random.Random(seed))
             found = await findings_of(executor)
             told = [one for one in found if one.kind in kinds and named in (None, one.where)]
