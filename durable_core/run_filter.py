@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import string
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from durable_core.records import TOMBSTONE
+from durable_core.errors import CorruptRecord
+from durable_core.records import CORRUPT, TOMBSTONE
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from durable_core.records import RunHeader
 
+_TOLD: Final = ("code", "type", "message")
 _LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
@@ -22,8 +26,8 @@ class RunFilter:
     Attributes:
         prefix: Only run ids that begin with this.
         since, until: Only runs created at this time or later, and before that one; RFC 3339, UTC.
-        text: Only runs that have this in their id, workflow, session or recorded error, or in the id of the
-            run that they are a fork of; whatever the case of its ASCII letters.
+        text: Only runs that have this in their id, workflow or session, in the id of the run that they are a
+            fork of, or in their error's code, type, message or steps; whatever the case of its ASCII letters.
         before: Only runs that come after this (created_at, run_id) in the listing; for the next page.
     """
 
@@ -37,7 +41,10 @@ class RunFilter:
     limit: int = 100
 
     def needles(self) -> tuple[str, str]:
-        """What `text` is looked for as: in plain columns, and in columns of JSON; both in lower case."""
+        """What `text` is looked for as: in plain columns, and in columns of JSON; both in lower case.
+
+        Whatever of an error has it has it in its JSON, too, but not the other way round: `has_text` tells.
+        """
         text = self.text or ""
         return _lower(text), _lower(json.dumps(text)[1:-1])
 
@@ -51,13 +58,46 @@ class RunFilter:
             and (self.since is None or header.created_at >= self.since)
             and (self.until is None or header.created_at < self.until)
             and (self.before is None or (header.created_at, header.run_id) < self.before)
-            and (self.text is None or self._has_text(header))
+            and self.has_text(header)
         )
 
-    def _has_text(self, header: RunHeader) -> bool:
-        plain, quoted = self.needles()
+    def has_text(self, header: RunHeader) -> bool:
+        """Whether a run has the text, if one is asked for, in what is listed of it."""
+        if self.text is None:
+            return True
         named = (header.run_id, header.workflow, header.session_id or "", header.forked_from or "")
-        return any(plain in _lower(one) for one in named) or quoted in _lower(header.error or "")
+        plain, _ = self.needles()
+        return any(plain in _lower(one) for one in (*named, *_told(header)))
+
+
+async def with_text(
+    wanted: RunFilter, page: Callable[[RunFilter], Awaitable[list[RunHeader]]]
+) -> list[RunHeader]:
+    """A page of runs that have a text, from pages of those that may.
+
+    Args:
+        wanted: Which.
+        page: Gives the runs whose columns have the text anywhere.
+    """
+    found: list[RunHeader] = []
+    asked = wanted
+    while True:
+        some = await page(asked)
+        found += [header for header in some if header.status == CORRUPT or wanted.has_text(header)]
+        if len(some) < wanted.limit or len(found) >= wanted.limit:
+            return found[: wanted.limit]
+        asked = replace(wanted, before=(some[-1].created_at, some[-1].run_id))
+
+
+def _told(header: RunHeader) -> list[str]:
+    """The texts of its error that a listing has."""
+    try:
+        error = header.error_info()
+    except CorruptRecord:
+        return []
+    steps = error.get("steps")
+    told = (*(error.get(name) for name in _TOLD), *(steps if isinstance(steps, list) else ()))
+    return [one for one in told if isinstance(one, str)]
 
 
 def _lower(text: str) -> str:

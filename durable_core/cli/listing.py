@@ -48,7 +48,7 @@ def list_runs(
     text: Annotated[
         str | None,
         typer.Option(
-            "--text", metavar="TEXT", help="Only runs with this in id, workflow, session, error, origin."
+            "--text", metavar="TEXT", help="Only runs with this in id, workflow, session, origin, error."
         ),
     ] = None,
     newer_than: Annotated[

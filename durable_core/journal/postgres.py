@@ -20,6 +20,7 @@ from durable_core.journal._postgres_schema import prepare
 from durable_core.journal.base import Claim, Departure, Holding, Lease, Renewer, RunFilter
 from durable_core.journal.paging import PAGE_ROWS, pages
 from durable_core.records import ACTIVE, Chunk, Reply, RunHeader, Seen, StepRecord
+from durable_core.run_filter import with_text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -100,7 +101,10 @@ class PostgresJournal(PostgresChunks):
         return header_of(tuple(row))
 
     async def runs(self, wanted: RunFilter) -> list[RunHeader]:
-        """One SELECT along an index."""
+        """One SELECT along an index; with a text more, where an error's traceback has it."""
+        return await with_text(wanted, self._page)
+
+    async def _page(self, wanted: RunFilter) -> list[RunHeader]:
         answer = await self.pool.run(*headers.listing(wanted))
         return [listed(row) for row in answer.rows]
 

@@ -35,6 +35,7 @@ from durable_core.journal._sqlite_writer import Writer
 from durable_core.journal.base import Claim, Departure, Holding, Lease, Renewer, RunFilter
 from durable_core.journal.paging import PAGE_ROWS, pages
 from durable_core.records import ACTIVE, COMMITTED, STARTED, Reply, RunHeader, Seen, StepRecord
+from durable_core.run_filter import with_text
 
 if TYPE_CHECKING:
     import sqlite3
@@ -136,7 +137,10 @@ class SqliteJournal(SqliteChunks):
         return await self.read(lambda reader: verbs.select_header(reader.cursor(), run_id))
 
     async def runs(self, wanted: RunFilter) -> list[RunHeader]:
-        """One SELECT along an index."""
+        """One SELECT along an index; with a text more, where an error's traceback has it."""
+        return await with_text(wanted, self._page)
+
+    async def _page(self, wanted: RunFilter) -> list[RunHeader]:
         query, values = list_runs(wanted)
         rows = await self.read(lambda reader: tolerantly(reader, query, values))
         return [verbs.listed(row) for row in rows]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -74,7 +74,7 @@ class DamageContract:
 
         async def kept() -> None:
             seen = await broken(journal)
-            changed = {
+            changed: dict[str, Any] = {
                 "fence": 2, "wake_count": 1, "error": "{}", "input_data": b"other", "status": "WRECKED",
             }  # fmt: skip
             written = replace(BROKEN, **{column: changed[column]})

@@ -11,7 +11,7 @@ import pytest
 from durable_core.journal.base import RunFilter
 from durable_core.records import FAILED, PENDING, TOMBSTONE, RunHeader
 from durable_core.testing.journal_headers import LEFT
-from durable_core.testing.samples import RUN, driven, header, lease_of, owned, renewed
+from durable_core.testing.samples import AT, RUN, driven, header, lease_of, owned, renewed
 
 if TYPE_CHECKING:
     import asyncio
@@ -98,8 +98,16 @@ class ListingContract:
         assert found(since=since, before=("2026-01-02T03:04:09.000Z", "r"), limit=2) == ["r8", "r7"]
 
     def test_runs_are_found_by_a_text_that_they_have(self, runner: asyncio.Runner, journal: Journal) -> None:
-        """In id, workflow, session, error or origin, in either case; nothing in it is a pattern."""
-        error = json.dumps({"type": "KeyError", "message": 'no "café" at 100% of C:\\tmp'})
+        """In id, workflow, session, origin or error, in either case; nothing in it is a pattern.
+
+        Of an error in what a listing tells of it: not in its traceback, nor in how it is stored.
+        """
+        error = json.dumps(
+            {
+                "type": "KeyError", "message": 'no "café" at 100% of C:\\tmp',
+                "traceback": "june in line 7", "steps": ["bill#2"],
+            }
+        )  # fmt: skip
         for made in (
             header("june-1", status=FAILED, workflow="Month_End", error=error),
             header("JUNE-2", workflow="other", session_id="crew-7"),
@@ -119,6 +127,24 @@ class ListingContract:
         assert found("ju", workflow="other") == {"JUNE-2", "july"}
         assert found("ju", workflow="other", limit=1) == {"july"}
         assert found("june", status=FAILED) == {"june-1"}
+        assert found("ill#2") == {"june-1"}
+        assert found("traceback") == found("message") == found("in line") == found("u00e9") == set()
+
+    def test_runs_that_only_seem_to_have_a_text_fill_no_page(
+        self, runner: asyncio.Runner, journal: Journal
+    ) -> None:
+        """Those behind them come in their place."""
+        for n in range(9):
+            error = json.dumps({"type": "E", "message": "found" if n % 4 == 0 else "", "traceback": "found"})
+            runner.run(journal.create(header(f"r{n}", status=FAILED, error=error)))
+
+        def found(**wanted: Any) -> list[str]:
+            listed = runner.run(journal.runs(RunFilter(text="FOUND", **wanted)))
+            return [one.run_id for one in listed]
+
+        assert found(limit=2) == ["r8", "r4"]
+        assert found(limit=2, before=(AT, "r4")) == ["r0"]
+        assert found(limit=3) == found() == ["r8", "r4", "r0"]
 
     # ---- odd values ----
 
