@@ -104,6 +104,7 @@ def _tell_run(run: VerifiedRun) -> None:
             (run.segments, "segment"),
             (run.events, "event"),
             (run.blobs, "blob"),
+            (run.checkpoints, "checkpoint"),
         )
         if count or name == "step"
     )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from durable_core.checkpointer import Checkpointer
+    from durable_core.checkpoints.base import CheckpointStore
     from durable_core.clock import Clock
     from durable_core.engine.asking import R
     from durable_core.engine.dispatch import Dispatch
@@ -59,6 +60,7 @@ class Tools:
         dispatch: Is told of work for others; None where they look for it.
         longest_s: The longest that each step has been seen to take, by its name, where there is a deadline.
         invocation: Where the process is ended at a known time.
+        checkpoints: Where checkpoints of agents are; None where the store keeps none.
         views: The maps that chunks of are worked on here, by what tells them apart.
     """
 
@@ -75,6 +77,7 @@ class Tools:
     dispatch: Dispatch | None = None
     longest_s: dict[str, float] = field(default_factory=dict)
     invocation: Invocation | None = None
+    checkpoints: CheckpointStore | None = None
     views: dict[Any, Any] = field(default_factory=dict)
 
     def lease_now_ms(self) -> int:

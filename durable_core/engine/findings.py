@@ -85,6 +85,7 @@ class VerifiedRun:
         root_hash: Hex SHA-256 over what its records say, the same in every store; None where a record can't
             be read, or some are missing.
         steps, segments, events, chunks, blobs: How many were looked at.
+        checkpoints: Of the run's session, that were looked at.
         findings: The first 1000; damage first.
         damaged, leftovers, notices: All findings, by severity.
     """
@@ -98,6 +99,7 @@ class VerifiedRun:
     events: int = 0
     chunks: int = 0
     blobs: int = 0
+    checkpoints: int = 0
     findings: tuple[Finding, ...] = ()
     damaged: int = 0
     leftovers: int = 0

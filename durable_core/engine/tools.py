@@ -72,4 +72,5 @@ def tools_of(
             else None
         ),
         dispatch=dispatch,
+        checkpoints=store.checkpoints,
     )

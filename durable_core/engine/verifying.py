@@ -19,6 +19,7 @@ from durable_core.engine.findings import DAMAGE, Finding, Findings, VerifiedRun
 from durable_core.engine.pruning import delete_blobs
 from durable_core.engine.verify_header import Life, unsound
 from durable_core.engine.verify_run import Look, told
+from durable_core.engine.verify_session import check_session
 from durable_core.engine.verify_values import ValueCheck
 from durable_core.errors import CorruptRecord
 from durable_core.identity import KeyMaker
@@ -124,7 +125,10 @@ async def _looked_at(tools: Tools, run_id: str) -> VerifiedRun:
     look = Look(values, header if is_whole else None, life, findings)
     await look.take(tools.journal)
     await _find_orphans(tools, run_id, findings)
-    return look.result(header)
+    checkpoints = 0
+    if header.session_id is not None and tools.checkpoints is not None:
+        checkpoints = await check_session(tools.checkpoints, tools.values.blobs, header.session_id, findings)
+    return replace(look.result(header), checkpoints=checkpoints)
 
 
 async def _header(tools: Tools, run_id: str, findings: Findings) -> tuple[RunHeader | None, bool]:

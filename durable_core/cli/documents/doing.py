@@ -147,6 +147,7 @@ class VerifiedRun(TypedDict):
     events: int
     chunks: int
     blobs: int
+    checkpoints: int
     findings: list[Finding]
     damaged: int
     leftovers: int
