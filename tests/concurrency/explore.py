@@ -1,8 +1,8 @@
 """Tries the interleavings of the scenarios: all of them up to a limit, and seeded random ones.
 
-python -m tests.concurrency.explore                                     all scenarios on both journals
+python -m tests.concurrency.explore                                     all scenarios, on both forms in memory
     python -m tests.concurrency.explore --walks 10000 --limit 20000         the same at full scale
-    python -m tests.concurrency.explore "3 steps" --sql --seed 17           one random execution again
+    python -m tests.concurrency.explore "3 steps" --on sqlite --seed 17     one random execution again
     python -m tests.concurrency.explore "3 steps" --path 0,0,3 --budget 2   one of an exhaustive search again
 """
 
@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tests.concurrency.journals import Kind, kinds
 from tests.concurrency.map_scenarios import MAP_SCENARIOS
 from tests.concurrency.moves import Move
 from tests.concurrency.processes import simulated
@@ -46,12 +47,12 @@ class Found:
         return f"{self.message}\n{self.trace}\nreplay: {self.replay}"
 
 
-def explore(scenario: Scenario, sql: bool, budget_number: int, limit: int) -> tuple[Found | None, int, bool]:
+def explore(scenario: Scenario, kind: Kind, budget_number: int, limit: int) -> tuple[Found | None, int, bool]:
     """Executions in the order of how often they depart from "who goes on, goes on".
 
     Args:
         scenario: To be explored.
-        sql: On the journal that checks the header at every begin.
+        kind: Of the journal.
         budget_number: Of the scenario's budgets.
         limit: The most executions.
 
@@ -64,31 +65,31 @@ def explore(scenario: Scenario, sql: bool, budget_number: int, limit: int) -> tu
     while queue and made < limit:
         prefix = queue.popleft()
         made += 1
-        found = execute(scenario, sql, scenario.budgets[budget_number], _Systematic(prefix, queue, seen))
+        found = execute(scenario, kind, scenario.budgets[budget_number], _Systematic(prefix, queue, seen))
         if found is not None:
             message, world, path = found
             return (
-                _found(message, world, sql, f"--path {','.join(map(str, path))} --budget {budget_number}"),
+                _found(message, world, kind, f"--path {','.join(map(str, path))} --budget {budget_number}"),
                 made,
                 False,
             )
     return None, made, not queue
 
 
-def walk(scenario: Scenario, sql: bool, seed: int) -> Found | None:
+def walk(scenario: Scenario, kind: Kind, seed: int) -> Found | None:
     """One random execution, with all of the scenario's faults."""
     most: dict[str, int] = {}
     for budget in scenario.budgets:
-        for kind, times in budget.items():
-            most[kind] = max(most.get(kind, 0), times)
-    found = execute(scenario, sql, most, _Random(seed))
-    return _found(found[0], found[1], sql, f"--seed {seed}") if found is not None else None
+        for fault, times in budget.items():
+            most[fault] = max(most.get(fault, 0), times)
+    found = execute(scenario, kind, most, _Random(seed))
+    return _found(found[0], found[1], kind, f"--seed {seed}") if found is not None else None
 
 
-def replay(scenario: Scenario, sql: bool, budget_number: int, path: Sequence[int]) -> Found | None:
+def replay(scenario: Scenario, kind: Kind, budget_number: int, path: Sequence[int]) -> Found | None:
     """One execution of an exhaustive search."""
-    found = execute(scenario, sql, scenario.budgets[budget_number], _Systematic(tuple(path), deque(), set()))
-    return _found(found[0], found[1], sql, "") if found is not None else None
+    found = execute(scenario, kind, scenario.budgets[budget_number], _Systematic(tuple(path), deque(), set()))
+    return _found(found[0], found[1], kind, "") if found is not None else None
 
 
 class _Systematic:
@@ -146,10 +147,10 @@ class _Random:
 
 
 def execute(
-    scenario: Scenario, sql: bool, budget: dict[str, int], choose: _Systematic | _Random
+    scenario: Scenario, kind: Kind, budget: dict[str, int], choose: _Systematic | _Random
 ) -> tuple[str, World, list[int]] | None:
     """One execution; what promise it broke, if any."""
-    world = World(scenario, sql, budget, choose)
+    world = World(scenario, kind, budget, choose)
     try:
         world.run()
     except _SeenBefore:
@@ -159,14 +160,13 @@ def execute(
     return None
 
 
-def _found(message: str, world: World, sql: bool, how: str) -> Found:
+def _found(message: str, world: World, kind: Kind, how: str) -> Found:
     lines = [f"{n:3} {move} -> {brief(reply)}" for n, (move, reply) in enumerate(world.trace, 1)]
     name = world.scenario.name
-    kind = "--sql " if sql else "--no-sql "
     return Found(
-        f"{name} on the {'SQL-like' if sql else 'DynamoDB-like'} journal: {message}",
+        f"{name} on {kind.name}: {message}",
         "\n".join(lines),
-        f'python -m tests.concurrency.explore "{name}" {kind}{how}',
+        f'python -m tests.concurrency.explore "{name}" --on {kind.name} {how}',
     )
 
 
@@ -181,22 +181,22 @@ def chosen(name: str) -> list[Scenario]:
 
 
 def search(
-    only: str, kinds: Sequence[bool], limit: int, walks: int, told: Callable[[str], None]
+    only: str, on: Sequence[Kind], limit: int, walks: int, told: Callable[[str], None]
 ) -> Found | None:
     """Scenarios of that name, or all, exhaustively up to a limit of executions per budget, and at random."""
     for scenario in chosen(only):
-        for sql in kinds:
+        for kind in on:
             executions, whole = 0, 0
             for number in range(len(scenario.budgets)):
-                found, made, complete = explore(scenario, sql, number, limit)
+                found, made, complete = explore(scenario, kind, number, limit)
                 if found is not None:
                     return found
                 executions, whole = executions + made, whole + complete
             for seed in range(walks):
-                if (found := walk(scenario, sql, seed)) is not None:
+                if (found := walk(scenario, kind, seed)) is not None:
                     return found
             told(
-                f"{scenario.name:22} {'SQL' if sql else 'DynamoDB':9} {executions:7} executions,"
+                f"{scenario.name:22} {kind.name:9} {executions:7} executions,"
                 f" {whole}/{len(scenario.budgets)} budgets whole, {walks} walks"
             )
     return None
@@ -211,7 +211,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Tries interleavings of the real engine.")
     parser.add_argument("scenario", nargs="?", default="")
     parser.add_argument(
-        "--sql", action=argparse.BooleanOptionalAction, help="only the SQL-like journal, or only not"
+        "--on", choices=["sql", "dynamodb", "sqlite"], help="in memory in the form of a store, or in a file"
     )
     parser.add_argument("--seed", type=int)
     parser.add_argument("--path")
@@ -219,18 +219,15 @@ def main() -> int:
     parser.add_argument("--walks", type=int, default=1000)
     parser.add_argument("--limit", type=int, default=500)
     given = parser.parse_args()
-    with simulated():
+    with simulated(), kinds(*([given.on] if given.on else ["sql", "dynamodb"])) as on:
         if given.seed is None and given.path is None:
-            kinds = (True, False) if given.sql is None else (given.sql,)
-            found = search(given.scenario, kinds, given.limit, given.walks, _tell)
+            found = search(given.scenario, on, given.limit, given.walks, _tell)
         else:
             scenario = chosen(given.scenario)[0]
             if given.seed is not None:
-                found = walk(scenario, bool(given.sql), given.seed)
+                found = walk(scenario, on[0], given.seed)
             else:
-                found = replay(
-                    scenario, bool(given.sql), given.budget, [int(n) for n in given.path.split(",")]
-                )
+                found = replay(scenario, on[0], given.budget, [int(n) for n in given.path.split(",")])
     _tell(str(found or "every promise was kept"))
     return int(found is not None)
 

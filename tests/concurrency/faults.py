@@ -14,7 +14,7 @@ class Fault:
         old: The text that is right; it must be there exactly once.
         new: What is planted instead.
         scenario: The beginning of the names of the scenarios that catch it.
-        sql: Only on the SQL-like journal, only on the other, or on both.
+        on: Only on this kind of journal; else on both in memory.
         walks: Random executions per journal, after an exhaustive search of `limit` executions per budget.
         slow: Searched at full scale only.
     """
@@ -24,7 +24,7 @@ class Fault:
     old: str
     new: str
     scenario: str = "3 steps"
-    sql: bool | None = None
+    on: str = ""
     walks: int = 1000
     limit: int = 100
     slow: bool = False
@@ -140,7 +140,7 @@ FAULTS = (
         "        seen = reply.row  # a late one",
         '        return reply.row, (reply.row.output_data or b"").decode().strip(\'"\')  #',
         scenario="reuse, zombie",
-        sql=False,
+        on="dynamodb",
     ),
     Fault(
         "pure-runs-again-over-an-earlier-life",
@@ -148,7 +148,7 @@ FAULTS = (
         "if reply.row is not None and drive.owns(reply.row):",
         "if True:",
         scenario="reuse, zombie",
-        sql=False,
+        on="dynamodb",
     ),
     Fault(
         "base-fence-ignored",
@@ -310,7 +310,7 @@ FAULTS = (
         "if row is None or drive.is_as_late(row) or as_seen(row) == as_seen(seen):",
         "if True:",
         scenario="map, three owners",
-        sql=False,
+        on="dynamodb",
         walks=3000,
     ),
     Fault(
@@ -319,7 +319,7 @@ FAULTS = (
         "if row is None or drive.is_as_late(row) or as_seen(row) == as_seen(seen):",
         "if row is None or as_seen(row) == as_seen(seen):",
         scenario="map, three owners",
-        sql=False,
+        on="dynamodb",
         walks=3000,
     ),
     Fault(
@@ -328,7 +328,7 @@ FAULTS = (
         "            self.stop(error)\n            raise\n\n    def place",
         "            raise\n\n    def place",
         scenario="map",
-        sql=True,
+        on="sql",
     ),
     Fault(
         "suspend-without-count",
@@ -469,7 +469,7 @@ FAULTS = (
         "return tools.clock.now_ms() + tools.journal.skew_ms",
         "return tools.clock.now_ms()",
         scenario="retried later",
-        sql=True,
+        on="sql",
     ),
     Fault(
         "chunk-claim-without-empty-segment",

@@ -91,12 +91,14 @@ class Move:
     def _renewal(self) -> object:
         process, held = self.subject
         token = who.set(process)
+        renewer = process.tools.journal.open_renewer()
         try:
             asked_at_ms = process.clock.boot_ms()
-            reply = held.renewed(self.world.journal.open_renewer())
+            reply = held.renewed(renewer)
             if reply:
                 held.lengthened(asked_at_ms)
         finally:
+            renewer.close()
             who.reset(token)
         process.history = hash((process.history, "renewal", reply))
         if held.lost is not None and held in process.held:
@@ -152,7 +154,7 @@ def _now(call: Coroutine[Any, Any, T]) -> T:
     except StopIteration as done:
         result: T = done.value
         return result
-    raise AssertionError("the memory journal waited")
+    raise AssertionError("the journal waited")
 
 
 def _hashable(reply: object) -> object:

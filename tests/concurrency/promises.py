@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from durable_core.journal.base import Lease
 from durable_core.journal.chunks import ChunkLease
-from durable_core.journal.memory import MemoryJournal
 from durable_core.outcomes import outcomes_of
 from durable_core.records import (
     COMMITTED,
@@ -25,6 +24,7 @@ from durable_core.records import (
 from tests.concurrency.traces import brief
 
 if TYPE_CHECKING:
+    from tests.concurrency.journals import Rows
     from tests.concurrency.processes import Process, Request
     from tests.concurrency.simulation import Scenario
 
@@ -44,7 +44,7 @@ class Promises:
         journal: What has become of the run.
     """
 
-    def __init__(self, scenario: Scenario, journal: MemoryJournal) -> None:
+    def __init__(self, scenario: Scenario, journal: Rows) -> None:
         self.scenario, self.journal = scenario, journal
         self.settled: dict[str, StepRecord] = {}
         self.segments: dict[tuple[str, str, int, int], Segment] = {}

@@ -1,4 +1,4 @@
-"""Real executors on one memory journal, in simulated processes: calls wait until a chooser lets them through.
+"""Real executors on one journal, in simulated processes: calls wait until a chooser lets them through.
 
 One execution is one list of choices. At each moment the moves are: any pending call of a live process; and,
 as far as the budget goes, its reply is lost; its process dies; a copy of an earlier request arrives late; the
@@ -21,13 +21,13 @@ from durable_core.engine.executor import DEFAULT_GRACE_S
 from durable_core.engine.tools import tools_of
 from durable_core.envelope import DEFAULT_CAP
 from durable_core.errors import JournalUnavailable
-from durable_core.journal.memory import MemoryJournal
 from durable_core.records import ENDED, FAILED, SUSPENDED, RunHeader, StepRecord
 from durable_core.store import Store
 from durable_core.testing.fake_clock import FakeClock
 from durable_core.testing.scheduled_journal import ScheduledJournal
 from durable_core.testing.stepped_loop import SteppedLoop
-from tests.concurrency.clocks import STEP_MS, Connection, LocalClock
+from tests.concurrency.clocks import STEP_MS, LocalClock
+from tests.concurrency.journals import Kind
 from tests.concurrency.moves import Move
 from tests.concurrency.processes import Process, Request, ScheduledRenewals, who
 from tests.concurrency.promises import RUN, Promises, Violation
@@ -90,7 +90,7 @@ class World:
 
     Args:
         scenario: Who does what.
-        sql: Whether `begin` checks the header always, as SQL stores do.
+        kind: Of the journal.
         budget: How often each fault may happen.
         choose: Picks one of the moves.
     """
@@ -98,14 +98,14 @@ class World:
     def __init__(
         self,
         scenario: Scenario,
-        sql: bool,
+        kind: Kind,
         budget: dict[str, int],
         choose: Callable[[World, list[Move]], int],
     ) -> None:
-        self.scenario, self.sql, self.choose = scenario, sql, choose
+        self.scenario, self.choose = scenario, choose
         self.budget = Counter(budget)
         self.clock = FakeClock()
-        self.journal = MemoryJournal(self.clock, checks_header=sql)
+        self.journal = kind.empty(self.clock)
         self.blobs = MemoryBlobs()
         self.processes: list[Process] = []
         self.dead: set[str] = set()
@@ -126,8 +126,8 @@ class World:
     def process(self, name: str, does: Callable[[Process], Coroutine[Any, Any, None]]) -> Process:
         """Adds a process that does this."""
         clock = LocalClock()
-        connection = Connection(self.journal, clock, goes_by_own=not self.sql)
-        process = Process(name, self, clock, connection.clock)
+        connection, lease_clock = self.journal.connect(name, clock)
+        process = Process(name, self, clock, lease_clock)
         journal = ScheduledJournal(connection, self.gate)
         store = Store("memory://", journal, self.blobs)
         process.tools = tools_of(

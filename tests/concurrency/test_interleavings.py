@@ -13,17 +13,22 @@ from dataclasses import replace
 import pytest
 
 from tests.concurrency.explore import SCENARIOS, explore, replay, walk
+from tests.concurrency.journals import DYNAMODB, SQL, InSqlite, Kind, sqlite_file
 from tests.concurrency.processes import simulated
+from tests.concurrency.shared_map_scenarios import SHARED_MAP_SCENARIOS
 from tests.concurrency.simulation import Scenario, World
 from tests.concurrency.traces import brief
+from tests.concurrency.wait_scenarios import WAIT_SCENARIOS
 from tests.waiting import full
 
 LIMIT = 3_000 if full() else 40  # executions per scenario, journal and budget of faults
 WALKS = 10_000 if full() else 100  # random executions per scenario and journal: 7,400 in all
+ON_SQLITE = (*WAIT_SCENARIOS, *SHARED_MAP_SCENARIOS)
+WALKS_ON_SQLITE = 1_000 if full() else 20  # for each: 12,000 in all
 WHOLE = ("3 steps", "pure step", "hand-over")
 
 by_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-by_journal = pytest.mark.parametrize("sql", [True, False], ids=["sql", "dynamodb"])
+by_journal = pytest.mark.parametrize("kind", [SQL, DYNAMODB], ids=lambda kind: kind.name)
 
 
 @pytest.fixture(autouse=True)
@@ -32,19 +37,33 @@ def _simulated() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def sqlite() -> Iterator[InSqlite]:
+    with sqlite_file() as kind:
+        yield kind
+
+
 @by_journal
 @by_scenario
-def test_promises_are_kept_in_random_executions(scenario: Scenario, sql: bool) -> None:
+def test_promises_are_kept_in_random_executions(scenario: Scenario, kind: Kind) -> None:
     for seed in range(WALKS):
-        found = walk(scenario, sql, seed)
+        found = walk(scenario, kind, seed)
+        assert found is None, str(found)
+
+
+@pytest.mark.parametrize("scenario", ON_SQLITE, ids=lambda scenario: scenario.name)
+def test_waits_and_shared_maps_keep_them_over_a_sqlite_file(scenario: Scenario, sqlite: InSqlite) -> None:
+    """No wake-up is lost and no event taken twice by what the file's own statements do."""
+    for seed in range(WALKS_ON_SQLITE):
+        found = walk(scenario, sqlite, seed)
         assert found is None, str(found)
 
 
 @by_journal
 @by_scenario
-def test_promises_are_kept_in_the_executions_nearest_to_the_usual_one(scenario: Scenario, sql: bool) -> None:
+def test_promises_are_kept_in_the_executions_nearest_to_the_usual_one(scenario: Scenario, kind: Kind) -> None:
     for number in range(len(scenario.budgets)):
-        found, made, whole = explore(scenario, sql, number, LIMIT)
+        found, made, whole = explore(scenario, kind, number, LIMIT)
         assert found is None, str(found)
         assert whole or made == LIMIT
 
@@ -52,16 +71,22 @@ def test_promises_are_kept_in_the_executions_nearest_to_the_usual_one(scenario: 
 @by_journal
 @pytest.mark.parametrize("name", WHOLE)
 @pytest.mark.parametrize("fault", ["lost", "crash"])
-def test_promises_are_kept_in_every_execution_with_one_fault(name: str, fault: str, sql: bool) -> None:
+def test_promises_are_kept_in_every_execution_with_one_fault(name: str, fault: str, kind: Kind) -> None:
     scenario = next(scenario for scenario in SCENARIOS if scenario.name == name)
-    found, _, whole = explore(replace(scenario, budgets=({fault: 1},)), sql, 0, 5000)
+    found, _, whole = explore(replace(scenario, budgets=({fault: 1},)), kind, 0, 5000)
     assert found is None, str(found)
     assert whole
 
 
 @by_scenario
 def test_the_same_choices_give_the_same_execution(scenario: Scenario) -> None:
-    traces = [trace_of(scenario, seed) for seed in (1, 2, 1)]
+    traces = [trace_of(scenario, SQL, seed) for seed in (1, 2, 1)]
+    assert traces[0] == traces[2]
+    assert traces[0] != traces[1]
+
+
+def test_the_same_choices_give_the_same_execution_over_a_file(sqlite: InSqlite) -> None:
+    traces = [trace_of(WAIT_SCENARIOS[0], sqlite, seed) for seed in (1, 2, 1)]
     assert traces[0] == traces[2]
     assert traces[0] != traces[1]
 
@@ -69,25 +94,25 @@ def test_the_same_choices_give_the_same_execution(scenario: Scenario) -> None:
 def test_a_broken_promise_is_replayed_by_its_seed_and_by_its_path() -> None:
     scenario = next(scenario for scenario in SCENARIOS if scenario.name == "hopeless step")
     hopeful = replace(scenario, extra=0)  # promises one body per owner, though the step has two attempts
-    found, _, _ = explore(hopeful, True, 0, 10)
+    found, _, _ = explore(hopeful, SQL, 0, 10)
     assert found is not None
     assert "the body of hopeless ran 2 times" in found.message
     path = [int(n) for n in found.replay.split("--path ")[1].split()[0].split(",")]
-    again = replay(hopeful, True, 0, path)
+    again = replay(hopeful, SQL, 0, path)
     assert again is not None
     assert (again.message, again.trace) == (found.message, found.trace)
-    first, second = walk(hopeful, True, 3), walk(hopeful, True, 3)
+    first, second = walk(hopeful, SQL, 3), walk(hopeful, SQL, 3)
     assert first is not None
     assert first == second
     assert first.replay.endswith("--seed 3")
 
 
-def trace_of(scenario: Scenario, seed: int) -> list[str]:
+def trace_of(scenario: Scenario, kind: Kind, seed: int) -> list[str]:
     worlds: list[World] = []
 
     def prepare(world: World) -> None:
         worlds.append(world)
         scenario.prepare(world)
 
-    assert walk(replace(scenario, prepare=prepare), True, seed) is None
+    assert walk(replace(scenario, prepare=prepare), kind, seed) is None
     return [f"{move} -> {brief(reply)}" for move, reply in worlds[0].trace]

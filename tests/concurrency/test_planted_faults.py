@@ -15,11 +15,13 @@ import pytest
 
 from tests.concurrency.explore import SCENARIOS
 from tests.concurrency.faults import FAULTS, Fault
+from tests.concurrency.faults_on_sqlite import FAULTS_ON_SQLITE
 from tests.waiting import full
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 600 if full() else 60
-NOW = [fault for fault in FAULTS if full() or not fault.slow]
+ALL = (*FAULTS, *FAULTS_ON_SQLITE)
+NOW = [fault for fault in ALL if full() or not fault.slow]
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +37,8 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def search(folder: Path, fault: Fault) -> subprocess.CompletedProcess[str]:
     """Searches where the fault shows, with the package that lies in the folder."""
     asked = [fault.scenario, "--walks", str(fault.walks), "--limit", str(fault.limit)]
-    if fault.sql is not None:
-        asked.append("--sql" if fault.sql else "--no-sql")
+    if fault.on:
+        asked += ["--on", fault.on]
     return subprocess.run(
         [sys.executable, "-B", "-m", "tests.concurrency.explore", *asked],
         cwd=folder,
@@ -69,5 +71,5 @@ def test_without_a_fault_the_copy_keeps_its_promises(copies: Path) -> None:
 
 
 def test_every_fault_has_a_name_of_its_own_and_a_scenario_that_there_is() -> None:
-    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
-    assert {fault.scenario for fault in FAULTS} <= {scenario.name for scenario in SCENARIOS}
+    assert len({fault.name for fault in ALL}) == len(ALL)
+    assert {fault.scenario for fault in ALL} <= {scenario.name for scenario in SCENARIOS}
