@@ -502,4 +502,11 @@ FAULTS = (
         scenario="shared map",
         walks=3000,
     ),
+    Fault(
+        "stalled-worker-goes-past-the-claim-of-the-next",
+        "engine/ranks.py",
+        "return self.rank(row) > (self.chunk_fence or self.lease.fence)",
+        "return self.rank(row) > (1_000 if self.chunk_fence else self.lease.fence)",
+        scenario="shared map, one chunk, stalls",
+    ),
 )

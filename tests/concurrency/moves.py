@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from durable_core.errors import DurableError, JournalUnavailable
+from durable_core.records import Chunk
 from tests.concurrency.processes import Process, Request, who
 
 if TYPE_CHECKING:
@@ -120,11 +121,19 @@ class Move:
         """As a pause that the paused process's clock knows nothing of."""
         return self._pass_lease(unnoticed_by=self.subject)
 
-    def _pass_lease(self, unnoticed_by: str | None) -> object:
-        header = self.world.header()
-        assert header is not None
-        self.world.pass_time(self.world.lease_left_ms(header) + 1, unnoticed_by)
-        self.world.paused = header.owner_process
+    def _stall(self) -> object:
+        """A worker is paused past the lease of its chunk."""
+        return self._pass_lease(None, of=self.subject)
+
+    def _stall_skew(self) -> object:
+        """And its clock knows nothing of it."""
+        return self._pass_lease(self.subject.owner_process, of=self.subject)
+
+    def _pass_lease(self, unnoticed_by: str | None, of: Chunk | None = None) -> object:
+        held = of or self.world.header()
+        assert held is not None
+        self.world.pass_time(self.world.lease_left_ms(held) + 1, unnoticed_by)
+        self.world.paused = held.owner_process
         return None
 
     def _rest(self) -> object:
@@ -144,6 +153,8 @@ class Move:
             subject = subject[0]
         if isinstance(subject, Process):
             subject = subject.name
+        if isinstance(subject, Chunk):
+            subject = f"{subject.owner_process} in chunk {subject.chunk}"
         return f"{'' if self.kind == 'do' else self.kind + ': '}{subject}"
 
 

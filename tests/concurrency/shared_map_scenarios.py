@@ -108,4 +108,18 @@ SHARED_MAP_SCENARIOS = (
         budgets=({"crash": 1}, {"vanish": 1, "late": 1}, {"renewal": 1}),
         extra=3,
     ),
+    Scenario(
+        name="shared map, stalls",
+        prepare=sharing(shared_in_two, "A", "WX"),
+        steps=(MAP,),
+        budgets=({"stall": 1}, {"stall": 1, "late": 1}, {"stall skew": 1}, {"stall": 1, "stall skew": 1}),
+        extra=4,
+    ),
+    Scenario(
+        name="shared map, one chunk, stalls",
+        prepare=sharing(shared_whole, "A", "WX"),
+        steps=(MAP,),
+        budgets=({"stall": 2}, {"stall": 1, "lost": 1}, {"stall skew": 1, "renewal": 1}),
+        extra=4,
+    ),
 )

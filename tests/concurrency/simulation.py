@@ -2,8 +2,9 @@
 
 One execution is one list of choices. At each moment the moves are: any pending call of a live process; and,
 as far as the budget goes, its reply is lost; its process dies; a copy of an earlier request arrives late; the
-lease runs out while its owner is paused; a process's clock is set; a deadline comes; a renewal. What moves
-there are depends on nothing but the choices before, so the same choices give the same execution.
+lease of a run or of a chunk runs out while its owner is paused; a process's clock is set; a deadline comes; a
+renewal. What moves there are depends on nothing but the choices before, so the same choices give the same
+execution.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from durable_core.engine.executor import DEFAULT_GRACE_S
 from durable_core.engine.tools import tools_of
 from durable_core.envelope import DEFAULT_CAP
 from durable_core.errors import JournalUnavailable
-from durable_core.records import ENDED, FAILED, SUSPENDED, RunHeader, StepRecord
+from durable_core.records import ENDED, FAILED, RUNNING, SUSPENDED, Chunk, RunHeader, StepRecord
 from durable_core.store import Store
 from durable_core.testing.fake_clock import FakeClock
 from durable_core.testing.scheduled_journal import ScheduledJournal
@@ -269,6 +270,10 @@ class World:
             elif header.owner_process not in self.dead:
                 found += self._fault("pause", header.owner_process)
                 found += self._fault("skew", header.owner_process)
+        for chunk in self.journal.claims.values():
+            is_held = chunk.status == RUNNING and self.lease_left_ms(chunk) >= 0
+            if is_held and chunk.owner_process not in self.dead:
+                found += self._fault("stall", chunk) + self._fault("stall skew", chunk)
         return found
 
     def needed(self) -> list[Process]:
@@ -286,10 +291,10 @@ class World:
         left = [chunk.lease_until_ms - self.clock.now_ms() for chunk in self.journal.claims.values()]
         return min((ms for ms in left if ms >= 0), default=None)
 
-    def lease_left_ms(self, header: RunHeader) -> int:
+    def lease_left_ms(self, held: RunHeader | Chunk) -> int:
         """For how long somebody still takes the lease for held; below 0 for nobody."""
         clocks = [process.lease_clock for process in self.needed()]
-        return max((header.lease_until_ms - clock.now_ms() for clock in clocks), default=-1)
+        return max((held.lease_until_ms - clock.now_ms() for clock in clocks), default=-1)
 
     def pass_time(self, ms: int, unnoticed_by: str | None = None) -> None:
         """Lets time pass for all, or all but one process."""

@@ -22,9 +22,9 @@ from tests.concurrency.wait_scenarios import WAIT_SCENARIOS
 from tests.waiting import full
 
 LIMIT = 3_000 if full() else 40  # executions per scenario, journal and budget of faults
-WALKS = 10_000 if full() else 100  # random executions per scenario and journal: 7,400 in all
+WALKS = 10_000 if full() else 100  # random executions per scenario and journal
 ON_SQLITE = (*WAIT_SCENARIOS, *SHARED_MAP_SCENARIOS)
-WALKS_ON_SQLITE = 1_000 if full() else 20  # for each: 12,000 in all
+WALKS_ON_SQLITE = 1_000 if full() else 20  # for each scenario: 14,000 in all
 WHOLE = ("3 steps", "pure step", "hand-over")
 
 by_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
