@@ -294,7 +294,8 @@ async def _release(current: Drive, error: BaseException, *, had_time: bool) -> N
     """Gives the run up for the next owner, unless it is somebody else's already.
 
     One that comes to its deadline with nothing finished is counted: the next is started by nobody's decision,
-    and would come no further. One that was stopped by a person or a deploy isn't.
+    and would come no further. One that was stopped by a person or a deploy isn't, nor one in which an attempt
+    `overran`: that has used up one of its own crashes, and so has an end.
     """
     log = current.log
     if current.records_only:
@@ -305,7 +306,12 @@ async def _release(current: Drive, error: BaseException, *, had_time: bool) -> N
     idle_drives = current.header.idle_drives
     if current.tally.outcomes:
         idle_drives = 0
-    elif had_time and isinstance(error, HandOver) and isinstance(current.way_out, Deadline):
+    elif (
+        had_time
+        and isinstance(error, HandOver)
+        and isinstance(current.way_out, Deadline)
+        and not current.tally.overran
+    ):
         idle_drives += 1
     departure = Departure(
         status=PENDING,

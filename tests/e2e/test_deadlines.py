@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -403,3 +404,40 @@ async def test_the_owner_of_an_invocation_is_dead_for_certain_a_minute_after_its
     assert (await place.executor().run(wf, run_id="r1")).output == paid[0]
     assert len(paid) == 1
     assert clock.now - began >= 30_000 + DEAD_AFTER_MS
+
+
+@pytest.mark.parametrize("steps", [False, True], ids=["of a step", "with steps"])
+async def test_items_longer_than_any_invocation_use_up_their_own_crashes_before_their_run_is_given_up(
+    place: Place, steps: bool
+) -> None:
+    clock, ran = place.turn_clock(), list[int]()
+
+    @step(crash_limit=3)
+    async def endless(number: int) -> int:
+        ran.append(number)
+        if number < 2:
+            clock.turn(600)
+            await asyncio.Event().wait()
+        return number
+
+    async def part(ctx: Context, number: int) -> int:
+        return await ctx.step(endless, number)
+
+    @workflow(name=f"endless_items_of_a_run_{steps}")
+    async def wf(ctx: Context) -> list[Any]:
+        fn = part if steps else endless.with_options(name="part")
+        batch = await ctx.map(fn, [0, 1, 2], tolerate_failures=2)
+        return [*batch.outputs, *sorted((one.index, one.error["type"]) for one in batch.failures)]
+
+    executor = place.executor(run_crash_limit=2)
+    await executor.start(wf, run_id="r1")
+    for _ in range(30):
+        clock.turn(10)
+        driven = await executor.drive("r1", deadline=invoked(place, 600, f"endless-items-{steps}"))
+        if driven.status != "PENDING":
+            break
+    assert (driven.status, await idle_drives(executor)) == ("COMPLETED", 0)
+    assert (await executor.resume("r1", wf)).output == [
+        2, (0, "CrashLimitReached"), (1, "CrashLimitReached"),
+    ]  # fmt: skip
+    assert max(ran.count(0), ran.count(1)) <= 4
