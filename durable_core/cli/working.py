@@ -30,7 +30,7 @@ from durable_core.log import configure_logging, get_logger
 from durable_core.records import FAILED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from durable_core.engine.taking import Taken
     from durable_core.engine.worker import Worker
@@ -75,7 +75,7 @@ def worker(
     opened, modules = named_store(store), _modules(workflows)
     counts, code = asyncio.run(_served(opened, modules, concurrency, drain))
     if as_json:
-        output.write(as_document({"runs": dict(sorted(counts.items()))}))
+        output.write(as_document(counts))
     if code:
         raise typer.Exit(code)
 
@@ -97,13 +97,15 @@ def recover(
     """
     configure_logging(log_level, log_format)
     opened, modules = named_store(store), _modules(workflows)
-    taken, code = asyncio.run(_recovered(opened, modules, concurrency, drain))
+    taken, chunks, code = asyncio.run(_recovered(opened, modules, concurrency, drain))
     if as_json:
-        output.write(as_document({"runs": [_document(one) for one in taken], "count": len(taken)}))
+        document = {"runs": [_document(one) for one in taken], "count": len(taken), "chunks": chunks}
+        output.write(as_document(document))
     else:
         output.write("".join(f"{_line(one)}\n" for one in taken))
-        told = ", ".join(f"{n} {status.lower()}" for status, n in Counter(t.status for t in taken).items())
-        output.tell(f"{len(taken)} run{'s' * (len(taken) != 1)}{f': {told}' if told else ''}")
+        output.tell(_counted("run", Counter(one.status for one in taken)))
+        if chunks:
+            output.tell(_counted("chunk", chunks))
     if code := code or _exit_code(taken):
         raise typer.Exit(code)
 
@@ -120,7 +122,8 @@ def _modules(workflows: list[str] | None) -> list[str]:
 
 async def _served(
     store: Store, modules: list[str], concurrency: int, drain_s: float
-) -> tuple[Counter[str], int]:
+) -> tuple[dict[str, dict[str, int]], int]:
+    """What came of runs and of chunks, by status; and the exit code."""
     executor = DurableWorkflowExecutor(store)
     try:
         made = executor.worker(concurrency=concurrency, drain_s=drain_s)
@@ -128,21 +131,22 @@ async def _served(
         log.info("worker_started", store=store.url, workflows=modules, concurrency=concurrency)
         with _drained_on_signals(made) as asked, output.kept_for_the_result():
             await made.serve()
-        log.info("worker_stopped", runs=dict(made.counts), interrupted=made.was_cut)
-        return made.counts, 128 + asked[0] if made.was_cut else DONE
+        counts = {"runs": dict(sorted(made.counts.items())), "chunks": dict(sorted(made.chunks.items()))}
+        log.info("worker_stopped", **counts, interrupted=made.was_cut)
+        return counts, 128 + asked[0] if made.was_cut else DONE
     finally:
         await executor.close()
 
 
 async def _recovered(
     store: Store, modules: list[str], concurrency: int, drain_s: float
-) -> tuple[list[Taken], int]:
+) -> tuple[list[Taken], dict[str, int], int]:
     executor = DurableWorkflowExecutor(store)
     try:
         made = executor.worker(concurrency=concurrency, drain_s=drain_s)
         with _drained_on_signals(made) as asked, output.kept_for_the_result():
             taken = await made.recover()
-        return taken, 128 + asked[0] if asked else DONE
+        return taken, dict(sorted(made.chunks.items())), 128 + asked[0] if asked else DONE
     finally:
         await executor.close()
 
@@ -176,6 +180,12 @@ def _document(taken: Taken) -> dict[str, Any]:
 def _line(taken: Taken) -> str:
     reason = f": {taken.error.message}" if taken.error is not None else ""
     return output.clean(f"{taken.run_id}  {taken.status.lower()}{reason}")
+
+
+def _counted(what: str, by_status: Mapping[str, int]) -> str:
+    told = ", ".join(f"{number} {status.lower()}" for status, number in by_status.items())
+    count = sum(by_status.values())
+    return f"{count} {what}{'s' * (count != 1)}{f': {told}' if told else ''}"
 
 
 def _exit_code(taken: list[Taken]) -> int:

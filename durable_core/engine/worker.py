@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from durable_core.arguments import check_count, check_number
 from durable_core.engine.chunk_offers import ChunkOffers, Offer
-from durable_core.engine.chunk_result import DONE
+from durable_core.engine.chunk_result import BUSY, DONE, GONE
 from durable_core.engine.chunk_taking import work_chunk
 from durable_core.engine.draining import Drain
 from durable_core.engine.due_runs import DueRun, DueRuns
@@ -52,7 +52,7 @@ class Worker:
 
     Attributes:
         counts: How many runs were taken, by what came of them.
-        chunks: The same of chunks.
+        chunks: How many chunks were worked on, by what came of them.
 
     Raises:
         UsageError: A setting is out of range.
@@ -280,7 +280,8 @@ class Worker:
             kind, where = type(error).__qualname__, "".join(traceback.format_tb(error.__traceback__))
             log.error("chunk_left", run_id=run_id, step_id=step_id, error=kind, traceback=where)
         else:
-            self.chunks[result.status] += 1
+            if result.status not in (BUSY, GONE):  # somebody else was faster: this worker had none of it
+                self.chunks[result.status] += 1
 
     async def _leave(self) -> None:
         """Waits for the runs that are being left; if the worker wasn't drained, it is being cancelled."""

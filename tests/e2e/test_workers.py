@@ -214,7 +214,7 @@ async def test_a_worker_that_is_asked_to_stop_drains(
             process.kill()
             process.wait()
         assert process.returncode == code, told
-        assert json.loads(out) == {"runs": {"PENDING": 1}}
+        assert json.loads(out) == {"runs": {"PENDING": 1}, "chunks": {}}
         assert "Traceback" not in told
         view = await executor.get("r1")
         assert (view.status, view.crashes) == ("PENDING", 0)

@@ -49,6 +49,10 @@ async def refused(ctx: Context) -> str:
 @workflow
 async def quick(ctx: Context, name: str) -> str:
     return await ctx.step(prepare, name)
+
+@workflow
+async def shared(ctx: Context) -> int:
+    return (await ctx.map(prepare, ["a", "b", "c"], distribute=True, chunk_size=2)).succeeded
 """
 
 
@@ -122,6 +126,17 @@ def test_recover_drives_what_was_recorded_and_tells_what_came_of_it(cli: Cli) ->
     assert told == {"r1": ("quick", "COMPLETED", None), "june": ("month", "SUSPENDED", None)}
     nothing = cli("recover", *IN)
     assert (nothing.code, nothing.out, nothing.err) == (0, "", "0 runs\n")
+
+
+def test_recover_tells_of_the_chunks_of_maps_too(cli: Cli) -> None:
+    recorded(cli, "shared", "r1")
+    done = cli("recover", *IN, "--json")
+    assert (done.document["chunks"], done.document["count"]) == ({"DONE": 2}, 2)
+    assert [one["status"] for one in done.document["runs"]] == ["SUSPENDED", "COMPLETED"]
+    recorded(cli, "shared", "r2")
+    done = cli("recover", *IN)
+    assert done.out == "r2  suspended\nr2  completed\n"
+    assert done.err == "2 runs: 1 suspended, 1 completed\n2 chunks: 2 done\n"
 
 
 def test_recover_says_by_its_exit_code_that_a_run_failed(cli: Cli) -> None:
