@@ -146,7 +146,8 @@ class RunHeader:
         wake_count: How often the run was woken.
         crashes: Takeovers from dead owners that had finished nothing, in a row.
         gone: JSON: the fences of owners that never released the run, each with whether its process is dead
-            for certain; the last 50.
+            for certain; the last 50. Beside them `keeps`, if recorded outputs are used although their inputs
+            have changed.
         counts: JSON: steps by status, written when the run ends or is released.
         error: JSON: an error's code, type, message, traceback, and `steps`: ids of the failures that ended
             the run.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +10,7 @@ from durable_core.clock import rfc3339
 from durable_core.codec import freeze
 from durable_core.engine.asking import ask
 from durable_core.engine.invocation import dead_from_ms, gone_of
+from durable_core.engine.keeping import gone_json, keeps_changed
 from durable_core.engine.owners import is_dead_for_certain, lease_now_ms, owner_process
 from durable_core.engine.process import this_process, told
 from durable_core.errors import (
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from durable_core.workflow import Workflow
 
 
-_GONE_KEPT: Final = 50
 _LOOK_S: Final = 1.0  # a store that doesn't answer for so long holds up no way out
 
 
@@ -172,13 +171,17 @@ async def _give_back(tools: Tools, lease: Lease, before: RunHeader) -> None:
         )
 
 
-async def acquire(tools: Tools, seen: RunHeader, fingerprint: str | None = None) -> Admitted | RunHeader:
+async def acquire(
+    tools: Tools, seen: RunHeader, fingerprint: str | None = None, *, keeps: bool | None = None
+) -> Admitted | RunHeader:
     """Takes over a run that nobody drives, or whose driver is dead, and that still has the status seen.
 
     Args:
         tools: The executor's.
         seen: The header as last read.
         fingerprint: Of the workflow as it is now.
+        keeps: Whether recorded outputs are to be used although their inputs have changed, from now on; None:
+            as was decided before.
 
     Returns:
         The run, as acquired; or its header as it is now, if it went on since it was read: to be judged anew.
@@ -205,7 +208,7 @@ async def acquire(tools: Tools, seen: RunHeader, fingerprint: str | None = None)
         owner_process=owner_process(tools),
         lease_ms=tools.lease_now_ms(),
         crashes=crashes,
-        gone=json.dumps(dict(list(gone.items())[-_GONE_KEPT:])) if gone else None,
+        gone=gone_json(gone, keeps=keeps_changed(seen) if keeps is None else keeps),
         fingerprint=fingerprint,
     )
     dead_owner = seen.owner if owner_is_dead else None

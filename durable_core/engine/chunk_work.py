@@ -40,6 +40,7 @@ from durable_core.engine.chunk_result import DONE, HANDED_BACK, STUCK, ChunkResu
 from durable_core.engine.drive import Drive
 from durable_core.engine.failure import as_json, described
 from durable_core.engine.invocation import gone_of
+from durable_core.engine.keeping import keeps_changed
 from durable_core.engine.stopping import Deadline
 from durable_core.engine.suspension import Suspension
 from durable_core.errors import (
@@ -179,6 +180,7 @@ class ChunkWork:
             tools=tools, header=header, lease=self._lease, keys=KeyMaker(header.run_id)
         )
         drive.gone = gone_of(chunk)
+        drive.keeps_changed = keeps_changed(header)
         drive.redrive_fence = of.redriven_fence
         drive.way_out = way_out
         drive.suspension = Suspension(drive, suspends=False)

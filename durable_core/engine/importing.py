@@ -243,7 +243,9 @@ def _lifted_header(header: RunHeader, shift: int) -> RunHeader:
     gone, error = header.gone, header.error
     if shift and gone is not None:
         known = parse_object(gone, header.run_id)
-        gone = as_json({str(int(fence) + shift): dead for fence, dead in known.items() if fence.isdecimal()})
+        gone = as_json(
+            {str(int(name) + shift) if name.isdecimal() else name: told for name, told in known.items()}
+        )
     if shift and error is not None:
         error = as_json(_with_lifted(header.error_info(), ("fence",), shift))
     return replace(

@@ -11,6 +11,7 @@ from durable_core.control_flow import HandOver, RunInterrupted
 from durable_core.engine import admission
 from durable_core.engine.asking import ask
 from durable_core.engine.driver import drive
+from durable_core.engine.keeping import keeps_changed
 from durable_core.engine.results import RunResult, counts_of, result_of
 from durable_core.engine.stopping import until_terminated
 from durable_core.errors import DeadlineReached, Fenced, RunBusy, RunCancelled
@@ -36,14 +37,15 @@ class How(NamedTuple):
 
     Attributes:
         wait: Whether to wait for somebody else who drives it.
-        keeps_changed: Whether recorded outputs are used although their inputs have changed.
+        keeps_changed: Whether recorded outputs are used although their inputs have changed; None: as whoever
+            resumed the run last has decided.
         deadline: When it has to be left.
         suspends: Whether it is left when everybody in it waits.
         tally: Counts what the drives come to.
     """
 
     wait: bool
-    keeps_changed: bool
+    keeps_changed: bool | None
     deadline: WayOut | None
     suspends: bool = False
     tally: Tally | None = None
@@ -104,7 +106,7 @@ async def go_on(
             header = found if found is not None else header
             continue
         try:
-            admitted = await admission.acquire(tools, header, workflow.fingerprint)
+            admitted = await admission.acquire(tools, header, workflow.fingerprint, keeps=how.keeps_changed)
         except RunBusy:
             if not how.wait:
                 raise
@@ -137,7 +139,7 @@ async def drive_admitted(
                 tools,
                 admitted,
                 workflow,
-                keeps_changed=how.keeps_changed,
+                keeps_changed=how.keeps_changed or keeps_changed(admitted.header),
                 suspends=how.suspends,
                 patience=patience,
                 deadline=how.deadline,

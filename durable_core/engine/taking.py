@@ -55,7 +55,7 @@ async def take(
     Raises nothing that is about this run: others must not suffer from it.
     """
     told = Taken(header.run_id, header.workflow, LEFT)
-    how = How(wait=False, keeps_changed=False, deadline=way_out, suspends=True, tally=tally)
+    how = How(wait=False, keeps_changed=None, deadline=way_out, suspends=True, tally=tally)
     try:
         try:
             result = await go_on(tools, header, workflow, None, how, redrive=False)
