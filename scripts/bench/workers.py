@@ -1,4 +1,4 @@
-"""One worker on SQLite: tiny runs started a second, what idling costs, and what it would ask of DynamoDB.
+"""One worker on SQLite: tiny runs a second, how late it wakes others, what idling costs and asks of DynamoDB.
 
     python scripts/bench/workers.py            everything, in half a minute
     python scripts/bench/workers.py --quick    fewer and smaller rounds
@@ -24,6 +24,8 @@ if __package__ in (None, ""):  # started as a file: the checkout isn't on the pa
 
 from durable_core import Context, DurableWorkflowExecutor, configure_logging, step, workflow
 from durable_core.aws.table import SHARDS
+from durable_core.clock import SystemClock, epoch_ms
+from durable_core.engine.suspension import SHORT_WAIT_S
 from durable_core.store import Store
 from durable_core.stores import open_store
 from durable_core.testing.fake_clock import FakeClock
@@ -38,11 +40,12 @@ class Scale(NamedTuple):
 
     rounds: int
     runs: int
+    sleepers: int
     idle_s: float
 
 
-FULL: Final = Scale(rounds=5, runs=1000, idle_s=15)
-QUICK: Final = Scale(rounds=3, runs=200, idle_s=3)
+FULL: Final = Scale(rounds=5, runs=1000, sleepers=20, idle_s=15)
+QUICK: Final = Scale(rounds=3, runs=200, sleepers=5, idle_s=3)
 
 
 @step
@@ -71,6 +74,41 @@ async def runs_per_s(path: Path, runs: int) -> float:
         worker.drain()
         await serving
     return runs / took_s
+
+
+@workflow(name="bench_sleeper")
+async def sleeper(ctx: Context, seconds: float) -> None:
+    """Suspended, until it is due."""
+    await ctx.sleep(seconds)
+
+
+class _Behind(SystemClock):
+    """A clock that is behind by what is waited for in the process: longer waits are over soon."""
+
+    def now_ms(self) -> int:
+        """That time."""
+        return super().now_ms() - round(SHORT_WAIT_S * 1000)
+
+
+async def late_ms(path: Path, runs: int) -> list[float]:
+    """By how much runs that sleep end after their time, a tenth of a second apart."""
+    async with DurableWorkflowExecutor(db_path=path, clock=_Behind()) as executor:
+        for number in range(runs):
+            await executor.start(sleeper, run_id=f"s{number}", seconds=SHORT_WAIT_S + 1 + number / 10)
+        await executor.worker().recover()
+        sleeps = [(await executor.steps(f"s{number}"))[0].record.details() for number in range(runs)]
+    async with DurableWorkflowExecutor(db_path=path) as executor:
+        worker = executor.worker()
+        serving = asyncio.create_task(worker.serve())
+        while worker.counts["COMPLETED"] < runs:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.005)
+        worker.drain()
+        await serving
+        late = []
+        for number in range(runs):
+            ended_at = (await executor.get(f"s{number}")).ended_at
+            late.append(float(epoch_ms(str(ended_at)) - sleeps[number]["wake_at_ms"]))
+    return late
 
 
 async def idle_share(path: Path, seconds: float) -> float:
@@ -117,11 +155,13 @@ async def requests_per_hour() -> int:
 async def measure(folder: Path, scale: Scale) -> list[Figure]:
     """All of it."""
     rates = [await runs_per_s(folder / f"runs{n}.db", scale.runs) for n in range(scale.rounds)]
+    late = await late_ms(folder / "sleepers.db", scale.sleepers)
     idle = await idle_share(folder / "runs0.db", scale.idle_s)
     return [
         Figure(
             name="tiny runs by one worker, per s", unit="/s", target=200, better="more", value=spread(rates)
         ),
+        Figure(name="sleeping runs woken after their time", unit="ms", target=2000, value=spread(late)),
         Figure(name="idle worker, share of a core", unit="%", target=1, value=spread([idle])),
         Figure(
             name="idle worker, DynamoDB requests per h", unit="", value=spread([await requests_per_hour()])

@@ -293,10 +293,13 @@ def test_the_benchmark_of_checkpoints_prints_rates_and_bytes(
 def test_the_benchmark_of_workers_prints_every_figure(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    workers.main(["--json", "--folder", str(tmp_path)], workers.Scale(rounds=1, runs=5, idle_s=0.1))
+    workers.main(
+        ["--json", "--folder", str(tmp_path)], workers.Scale(rounds=1, runs=5, sleepers=1, idle_s=0.1)
+    )
 
     figures = {one["name"]: one["value"]["median"] for one in json.loads(capsys.readouterr().out)["figures"]}
     assert figures["tiny runs by one worker, per s"] > 0
+    assert figures["sleeping runs woken after their time"] >= 0
     assert 8 * 3600 < figures["idle worker, DynamoDB requests per h"] < 8 * 3600 * 2
     assert list(tmp_path.iterdir()) == []
 
