@@ -6,18 +6,11 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from durable_core.aws.bus import Bus
-from durable_core.aws.environment import read_environment
-from durable_core.aws.queue import (
-    DriveMessage,
-    Received,
-    answered,
-    batch_of,
-    message_of,
-)
-from durable_core.aws.sandbox import Handler, Invoked, Sandbox, load_workflows
+from durable_core.aws.inbox import queue_handler
+from durable_core.aws.queue import DriveMessage
 from durable_core.aws.tracing import annotate
 from durable_core.engine.results import view_of
-from durable_core.errors import DurableError, Fenced, RunBusy, RunNotFound, RunPruned, UsageError
+from durable_core.errors import Fenced, RunBusy, RunNotFound, RunPruned
 from durable_core.log import get_logger
 from durable_core.records import COMPLETED, FAILED, PENDING, SUSPENDED
 
@@ -25,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from durable_core.aws.deadline import LambdaDeadline
+    from durable_core.aws.sandbox import Handler, Sandbox
     from durable_core.engine.driving import Driven
     from durable_core.records import RunHeader
 
@@ -49,40 +43,30 @@ def drive_handler(*, workflows: str | Sequence[str]) -> Handler[dict[str, Any]]:
     Example:
         handler = drive_handler(workflows="my_package.workflows")
     """
-    environment = read_environment("drive_queue_url", "event_bus")
-    load_workflows(workflows)
-    sandbox = Sandbox("drive_run", environment, in_loop=True)
-    driver = _Driver(sandbox, Bus(sandbox.transport, environment.event_bus or ""))
-
-    async def answer(invoked: Invoked) -> dict[str, Any]:
-        batch = batch_of(invoked.event)
-        return await answered(batch, lambda received: driver.handle(received, invoked.deadline))
-
-    return Handler(sandbox, answer)
+    return queue_handler(
+        "drive_run",
+        DriveMessage,
+        lambda sandbox, environment: _Driver(sandbox, environment.event_bus or "").act,
+        workflows=workflows,
+        needs=("drive_queue_url", "event_bus"),
+        failure="run_not_driven",
+    )
 
 
 class _Driver:
-    """Handles the messages of one sandbox."""
+    """Drives the runs of one sandbox."""
 
-    def __init__(self, sandbox: Sandbox, bus: Bus) -> None:
+    def __init__(self, sandbox: Sandbox, event_bus: str) -> None:
         self._sandbox = sandbox
-        self._bus = bus
+        self._bus = Bus(sandbox.transport, event_bus)
         self._log = get_logger("durable_core")
 
-    async def handle(self, received: Received, deadline: LambdaDeadline) -> bool:
-        """Whether a message was dealt with; one that wasn't comes again, and in the end to the dead letters.
+    async def act(self, message: DriveMessage, deadline: LambdaDeadline) -> None:
+        """Drives the run, or tells the bus what it could not be told.
 
-        A run that can't be driven for a reason of its own stays due: the sweep has it tried again, and its
-        message needn't.
+        Raises:
+            DurableError: The run can't be driven, or the bus takes nothing.
         """
-        try:
-            message = message_of(received, DriveMessage)
-        except UsageError as error:
-            self._failed("message_unreadable", error)
-            return False
-        if deadline.left_s() <= 0:
-            self._log.warning("no_time_left", run_id=message.run_id)
-            return False
         try:
             if message.announce is not None:
                 await self._bus.put(message.announce)
@@ -90,15 +74,6 @@ class _Driver:
                 await self._drive(message, deadline)
         except RunNotFound:  # it was pruned since; nothing is left to be done
             self._log.warning("run_not_found", run_id=message.run_id)
-        except DurableError as error:
-            error.run_id = error.run_id or message.run_id
-            self._failed("run_not_driven", error)
-            return not error.retryable
-        return True
-
-    def _failed(self, event: str, error: DurableError) -> None:
-        self._log.error(event, run_id=error.run_id, code=error.code, reason=error.message)
-        self._sandbox.metrics.put({"MessagesFailed": 1}, run_id=error.run_id, code=error.code)
 
     async def _drive(self, message: DriveMessage, deadline: LambdaDeadline) -> None:
         began_s, units = time.time(), self._sandbox.transport.write_units

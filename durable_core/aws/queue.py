@@ -26,33 +26,47 @@ ANNOUNCED_AFTER_S: Final = 60
 _AT_ONCE: Final = 10
 _TRY_AGAIN_AFTER_S: Final = (0.1, 0.5, None)
 
-M = TypeVar("M", bound=BaseModel)
 
-
-class DriveMessage(BaseModel):
-    """Drive this run, if it is due.
+class Message(BaseModel):
+    """What a queue carries: ids.
 
     Attributes:
-        run_id: The run.
-        announce: Put this on the bus instead: it could not be put when the run was left.
+        run_id: The run that it is about.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    kind: Literal["drive"] = "drive"
     run_id: str
+
+    def ids(self) -> dict[str, Any]:
+        """What it is about, for log lines."""
+        return {"run_id": self.run_id}
+
+
+M = TypeVar("M", bound=Message)
+
+
+class DriveMessage(Message):
+    """Drive this run, if it is due.
+
+    Attributes:
+        announce: Put this on the bus instead: it could not be put when the run was left.
+    """
+
+    kind: Literal["drive"] = "drive"
     announce: dict[str, Any] | None = None
 
 
-class ChunkMessage(BaseModel):
+class ChunkMessage(Message):
     """Do this chunk of a distributed map, or what is left of it."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
     kind: Literal["chunk"] = "chunk"
-    run_id: str
     step_id: str
     chunk: int
+
+    def ids(self) -> dict[str, Any]:
+        """What it is about, for log lines."""
+        return {"run_id": self.run_id, "step_id": self.step_id, "chunk": self.chunk}
 
 
 class SqsDispatch:
@@ -175,7 +189,7 @@ def message_of(received: Received, model: type[M]) -> M:
     except ValidationError as error:
         raise InvalidEvent(f"the message can't be read: {told_by(error)}") from None
     try:
-        check_id(getattr(message, "run_id", None), "run id")
+        check_id(message.run_id, "run id")
     except InvalidId:  # it tells the id, which may be anything
         raise InvalidEvent("the message's run_id can't be one") from None
     return message

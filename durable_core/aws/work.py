@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from durable_core.aws.environment import read_environment
-from durable_core.aws.queue import ChunkMessage, Received, answered, batch_of, message_of
-from durable_core.aws.sandbox import Handler, Invoked, Sandbox, load_workflows
-from durable_core.errors import DurableError, Fenced, UsageError
+from durable_core.aws.inbox import queue_handler
+from durable_core.aws.queue import ChunkMessage
+from durable_core.errors import Fenced
 from durable_core.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from durable_core.aws.deadline import LambdaDeadline
+    from durable_core.aws.sandbox import Handler, Sandbox
 
 
 def work_handler(*, workflows: str | Sequence[str]) -> Handler[dict[str, Any]]:
@@ -28,59 +28,43 @@ def work_handler(*, workflows: str | Sequence[str]) -> Handler[dict[str, Any]]:
     Example:
         handler = work_handler(workflows="my_package.workflows")
     """
-    environment = read_environment("drive_queue_url", "work_queue_url")
-    load_workflows(workflows)
-    sandbox = Sandbox("work_chunk", environment, in_loop=True)
-    worker = _Worker(sandbox)
-
-    async def answer(invoked: Invoked) -> dict[str, Any]:
-        batch = batch_of(invoked.event)
-        return await answered(batch, lambda received: worker.handle(received, invoked.deadline))
-
-    return Handler(sandbox, answer)
+    return queue_handler(
+        "work_chunk",
+        ChunkMessage,
+        lambda sandbox, _: _Worker(sandbox).act,
+        workflows=workflows,
+        needs=("drive_queue_url", "work_queue_url"),
+        failure="chunk_not_worked_on",
+    )
 
 
 class _Worker:
-    """Handles the messages of one sandbox."""
+    """Works on the chunks of one sandbox."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
         self._log = get_logger("durable_core")
 
-    async def handle(self, received: Received, deadline: LambdaDeadline) -> bool:
-        """Whether a message was dealt with; else it comes again, and in the end to the dead letters."""
-        try:
-            message = message_of(received, ChunkMessage)
-        except UsageError as error:
-            self._failed("message_unreadable", error)
-            return False
-        where = {"run_id": message.run_id, "step_id": message.step_id, "chunk": message.chunk}
-        if deadline.left_s() <= 0:
-            self._log.warning("no_time_left", **where)
-            return False
+    async def act(self, message: ChunkMessage, deadline: LambdaDeadline) -> None:
+        """Works on the chunk.
+
+        Raises:
+            DurableError: It can't be worked on here.
+        """
         units = self._sandbox.transport.write_units
         try:
             result = await self._sandbox.executor.work_chunk(
                 message.run_id, message.step_id, message.chunk, deadline=deadline
             )
         except Fenced:  # somebody else goes on with it
-            self._log.warning("chunk_fenced", **where)
-            return True
-        except DurableError as error:
-            error.run_id = error.run_id or message.run_id
-            self._failed("chunk_not_worked_on", error)
-            return not error.retryable
-        self._log.info("chunk_left", **where, status=result.status, items=result.items)
+            self._log.warning("chunk_fenced", **message.ids())
+            return
+        self._log.info("chunk_left", **message.ids(), status=result.status, items=result.items)
         self._sandbox.metrics.put(
             {
                 "ItemsDone": result.items,
                 f"Chunks{result.status.title().replace('_', '')}": 1,
                 "WriteUnits": self._sandbox.transport.write_units - units,
             },
-            **where,
+            **message.ids(),
         )
-        return True
-
-    def _failed(self, event: str, error: DurableError) -> None:
-        self._log.error(event, run_id=error.run_id, code=error.code, reason=error.message)
-        self._sandbox.metrics.put({"MessagesFailed": 1}, run_id=error.run_id, code=error.code)

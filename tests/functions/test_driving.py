@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from durable_core.aws import drive as drive_module
+from durable_core.aws import inbox as inbox_module
 from durable_core.aws.bus import Bus
 from durable_core.aws.deadline import MOST_MS, UNKNOWN_MS, LambdaDeadline, lambda_deadline
 from durable_core.aws.drive import drive_handler
@@ -90,9 +90,9 @@ def test_a_run_is_driven_whatever_else_the_context_says(deployment: Deployment, 
 def test_a_step_longer_than_the_time_out_uses_up_its_crashes_and_fails(deployment: Deployment) -> None:
     run_id = deployment.started("too-long", "one_slow", seconds=60)
     for _ in range(3):
-        assert deployment.driven(600) == []
+        assert deployment.driven(1200) == []
         assert deployment.status(run_id) == "PENDING"
-    assert deployment.driven(600) == []
+    assert deployment.driven(1200) == []
     seen = deployment.inspect({"run_id": run_id}, Context())
     assert (seen["status"], seen["steps"][0]["crashes"]) == ("FAILED", 3)
     assert seen["steps"][0]["error"]["type"] == "CrashLimitReached"
@@ -176,9 +176,9 @@ def test_a_message_that_comes_before_the_lease_of_a_dead_driver_is_over_is_done_
         def now_ms(self) -> int:
             return super().now_ms() + 66_000
 
-    sandbox = drive_module.Sandbox
+    sandbox = inbox_module.Sandbox
     with monkeypatch.context() as patched:
-        patched.setattr(drive_module, "Sandbox", lambda *a, **k: sandbox(*a, **k, clock=Ahead()))
+        patched.setattr(inbox_module, "Sandbox", lambda *a, **k: sandbox(*a, **k, clock=Ahead()))
         later = deployment.new_drive()
     assert later(batch(sent, sent), Context()) == DONE
     seen = deployment.inspect({"run_id": run_id}, Context())

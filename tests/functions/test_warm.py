@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from durable_core.aws import drive as drive_module
+from durable_core.aws import inbox as inbox_module
 from durable_core.clock import SystemClock
 from durable_core.errors import InvalidEvent
 from tests.functions import jobs
@@ -109,12 +109,12 @@ def test_a_sandbox_that_is_thawed_after_its_lease_gives_way_and_is_of_use_afterw
     jobs.bodies.clear()
     run_id = deployment.started(workflow, workflow)
     (sent,) = deployment.sent()
-    frozen, sandbox = deployment.new_drive(), drive_module.Sandbox
+    frozen, sandbox = deployment.new_drive(), inbox_module.Sandbox
     with ThreadPoolExecutor(1) as threads:
         answer = threads.submit(frozen, batch(sent), Context())
         until(lambda: jobs.bodies == ["frozen"], "the step to begin")
         with monkeypatch.context() as patched:
-            patched.setattr(drive_module, "Sandbox", lambda *a, **k: sandbox(*a, **k, clock=Ahead()))
+            patched.setattr(inbox_module, "Sandbox", lambda *a, **k: sandbox(*a, **k, clock=Ahead()))
             later = deployment.new_drive()
         assert later(batch(sent), Context()) == DONE
         assert deployment.status(run_id) == "COMPLETED"

@@ -35,14 +35,14 @@ def test_a_distributed_map_goes_through_both_queues_and_each_item_is_done_once(
 
 
 def test_a_chunk_that_is_longer_than_an_invocation_is_handed_back(deployment: Deployment) -> None:
-    run_id = deployment.started("long-chunks", "shared", count=5, seconds=0.3)
+    run_id = deployment.started("long-chunks", "shared", count=5, seconds=0.5)
     deployment.driven()
     (sent,) = chunks(deployment)
     assert deployment.work(batch(sent), Context(0)) == {"batchItemFailures": [{"itemIdentifier": "m0"}]}
     hops = 0
     while sent:
         hops += 1
-        assert deployment.work(batch(sent), Context(600, function="long-chunks")) == DONE
+        assert deployment.work(batch(sent), Context(1500, function="long-chunks")) == DONE
         sent = next(iter(chunks(deployment)), {})
         assert hops < 10
     assert hops > 2
