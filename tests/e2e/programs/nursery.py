@@ -24,9 +24,9 @@ from tests.waiting import LIMIT_S, until
 
 ROOT = Path(__file__).parents[3]
 PROGRAMS = (
-    "batching", "chain", "deadly", "forgetting", "forking", "held", "inheriting", "limited", "looking",
-    "orderless", "parting", "pooling", "pruning", "racing", "resuming", "saving", "sharing", "snapshots",
-    "stopped", "working",
+    "batching", "budgets", "chain", "deadly", "forgetting", "forking", "held", "inheriting", "limited",
+    "looking", "orderless", "parting", "pooling", "pruning", "racing", "resuming", "saving", "sharing",
+    "snapshots", "stopped", "working",
 )  # fmt: skip
 
 
