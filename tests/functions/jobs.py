@@ -167,6 +167,28 @@ async def frozen_def(ctx: Context) -> None:
 
 
 @step
+async def lists() -> list[int]:
+    if _first():
+        await asyncio.sleep(60)
+    return [1, 2]
+
+
+@step
+async def tells(given: list[int]) -> None:
+    bodies.append(str(given))
+
+
+@workflow
+async def changes_what_it_was_given(ctx: Context) -> None:
+    given = await ctx.step(lists)
+    given.append(3)
+    for name in ("one", "two"):
+        await ctx.wait_for_event(name)
+        given.append(4)
+    await ctx.step(tells, given)
+
+
+@step
 async def keeps_secret(text: str) -> dict[str, str]:
     structlog.get_logger().info("told by the step")
     current_step().log.info("told by its log")

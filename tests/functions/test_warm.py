@@ -129,6 +129,24 @@ def test_a_sandbox_that_is_thawed_after_its_lease_gives_way_and_is_of_use_afterw
     assert [told["status"] for told in deployment.told()] == ["COMPLETED", "COMPLETED"]
 
 
+def test_a_warm_sandbox_goes_by_what_is_recorded_not_by_what_it_has_seen(deployment: Deployment) -> None:
+    """It left the step as STARTED, another has committed it since; and the workflow changes what it gets."""
+    jobs.bodies.clear()
+    first, second = deployment.new_drive(), deployment.new_drive()
+    deployment.started("warms-up", "doubled", numbers=[1])
+    assert first(batch(*deployment.sent()), Context()) == DONE
+    run_id = deployment.started("seen", "changes_what_it_was_given")
+    assert first(batch(*deployment.sent()), Context(2000)) == DONE
+    assert deployment.inspect({"run_id": run_id}, Context())["steps"][0]["status"] == "STARTED"
+    assert second(batch(*deployment.sent()), Context()) == DONE
+    for name in ("one", "two"):
+        assert deployment.status(run_id) == "SUSPENDED"
+        deployment.signal({"run_id": run_id, "event": name}, Context())
+        assert first(batch(*deployment.sent()), Context()) == DONE
+    assert deployment.status(run_id) == "COMPLETED"
+    assert jobs.bodies == ["frozen", "second", "[1, 2, 3, 4, 4]"]
+
+
 class Wire(Between):
     """Passes everything on, until it is cut."""
 
