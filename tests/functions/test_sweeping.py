@@ -12,10 +12,14 @@ import pytest
 from durable_core import DurableWorkflowExecutor
 from durable_core.aws import sweep as sweep_module
 from durable_core.aws.deadline import LambdaDeadline
+from durable_core.aws.metrics import Metrics
 from durable_core.aws.sandbox import Handler
 from durable_core.aws.sweep import GRACE_S, MOST_DUE, STALLED_AFTER_S, sweep_handler
 from durable_core.clock import SystemClock
 from durable_core.errors import InvalidEvent
+from durable_core.local.template import read_template
+from tests.alarms import exceeds, metric_lines, readings
+from tests.artefacts import ROOT
 from tests.functions import jobs
 from tests.lambda_place import DONE, Context, Deployment, batch
 
@@ -101,10 +105,46 @@ def test_a_run_whose_driver_died_is_sent_for_when_its_lease_is_over(
     deployment.signal({"run_id": "died", "cancel": True}, Context())
 
 
-def test_runs_that_nobody_drives_for_long_are_counted_as_stalled(deployment: Deployment, later: Any) -> None:
+@pytest.fixture
+def alarm() -> dict[str, Any]:
+    """The one on stalled runs."""
+    properties = read_template(ROOT / "template.yaml")["Resources"]["StalledRunsAlarm"]["Properties"]
+    assert isinstance(properties, dict)
+    return properties
+
+
+def test_runs_that_nobody_drives_for_long_are_counted_as_stalled_and_raise_the_alarm(
+    deployment: Deployment, later: Any, alarm: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    parameters = {"Stage": deployment.environment["DURABLE_STAGE"]}
     deployment.started("stalled", "doubled", numbers=[1])
+    later(STALLED_AFTER_S - 5)({"do": ["due"]}, Context())
+    assert readings(alarm, metric_lines(capfd.readouterr().out), parameters) == []
     assert later(STALLED_AFTER_S + 5)({"do": ["due"]}, Context())["RunsStalled"] == 1
+    values = readings(alarm, metric_lines(capfd.readouterr().out), parameters)
+    assert values == [1]
+    assert exceeds(alarm, values)
     deployment.signal({"run_id": "stalled", "cancel": True}, Context())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"Namespace": "Durable"},
+        {"MetricName": "RunsStale"},
+        {"Dimensions": []},
+        {"Dimensions": [{"Name": "Stage", "Value": {"Ref": "Other"}}]},
+    ],
+    ids=["namespace", "name", "without-dimensions", "another-stage"],
+)
+def test_an_alarm_on_something_else_would_read_nothing(
+    alarm: dict[str, Any], changed: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    Metrics("test", "sweep_runs", SystemClock()).put({"RunsStalled": 2})
+    lines = metric_lines(capfd.readouterr().out)
+    parameters = {"Stage": "test", "Other": "prod"}
+    assert readings(alarm, lines, parameters) == [2]
+    assert readings(alarm | changed, lines, parameters) == []
 
 
 def test_many_due_runs_are_sent_for_in_batches_and_so_many_in_a_pass(
