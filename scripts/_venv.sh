@@ -81,11 +81,17 @@ prepare_venv() {
     --constraint "$root/constraints.txt" --editable "$root${2:+[$2]}"
 }
 
-# prepare_sam: leaves the SAM command line in an environment of its own, and sets `sam` to it.
-# What it needs contradicts what the package is tested with.
+# prepare_sam: sets `sam` to the SAM command line in an environment of its own, or to the one that SAM names, and
+# `sam_python` to a Python beside it. What it needs contradicts what the package is tested with.
 prepare_sam() {
-  make_venv "$root/.venv-sam" "$root/infra/build/sam.txt" -- --requirement "$root/infra/build/sam.txt"
-  # shellcheck disable=SC2034  # for who sources this
-  sam="$venv/bin/sam"
+  if [ -n "${SAM:-}" ]; then
+    command -v "$SAM" >/dev/null || die "SAM=$SAM is no program."
+    find_python
+    sam=$SAM sam_python=$python
+  else
+    make_venv "$root/.venv-sam" "$root/infra/build/sam.txt" -- --requirement "$root/infra/build/sam.txt"
+    # shellcheck disable=SC2034  # for who sources this
+    sam="$venv/bin/sam" sam_python="$venv/bin/python"
+  fi
   export SAM_CLI_TELEMETRY=0
 }

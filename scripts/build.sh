@@ -12,7 +12,7 @@ case $target in
 esac
 command -v make >/dev/null || die "make is needed. On Debian or Ubuntu:  apt-get install make"
 prepare_sam
-export PYTHON=${PYTHON:-$venv/bin/python} DURABLE_BUILD_TARGET=$target # any that has pip will do for arm64
+export PYTHON=${PYTHON:-$sam_python} DURABLE_BUILD_TARGET=$target # any that has pip will do for arm64
 cd -- "$root"
 make --silent --makefile infra/build/Makefile shared
 "$sam" build --parallel --build-dir "$into"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Validates the template, builds the functions for Lambda and deploys them, with the settings in samconfig.toml.
-# Usage: scripts/deploy.sh [dev|prod] [ARGUMENT OF sam deploy ...]
+# Usage: scripts/deploy.sh [dev|prod] [ARGUMENT OF sam deploy ...]      SAM=… names a SAM of yours
 set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/_venv.sh"
 

@@ -51,13 +51,14 @@ def _log(target: str) -> Path:
 
 def _once(name: str, is_there: Callable[[], str | None], make: Callable[[], object]) -> None:
     """Makes something unless it is there, one test process at a time."""
-    with _alone(name):
+    with alone(name):
         if is_there() is None:
             make()
 
 
 @contextmanager
-def _alone(name: str) -> Iterator[None]:
+def alone(name: str) -> Iterator[None]:
+    """While it lasts no other test process makes the same."""
     locks = ROOT / "build"
     locks.mkdir(exist_ok=True)
     with (locks / f"{name}.lock").open("w") as lock:
