@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from durable_core.journal._postgres_damaged import PostgresDamage
 from durable_core.journal._postgres_headers import HEADER
 from durable_core.journal._postgres_rows import RUN, RUN_COLUMNS, columns, header_of, marks, named_marks
-from durable_core.journal.carrying import KEYS, KINDS, Kind, Record, kind_of, read_row
+from durable_core.journal.carrying import KEYS, KINDS, Kind, Record, kind_of
+from durable_core.journal.paging import STORED_ROWS, TABLES, key_in, restored_at_once, stored_pages
 from durable_core.records import Reply, RunHeader, Unreadable
 
 if TYPE_CHECKING:
@@ -16,17 +17,9 @@ if TYPE_CHECKING:
     from durable_core.journal._postgres_pool import Session
     from durable_core.journal.base import Lease
 
-_ROWS: Final[dict[Kind, int]] = {  # a segment has up to 350 KB
-    "step": 2000, "segment": 16, "event": 2000, "chunk": 2000,
-}  # fmt: skip
-RESTORED_AT_ONCE: Final[dict[Kind, int]] = {"step": 200, "segment": 16, "event": 200, "chunk": 200}
-_TABLES: Final[dict[Kind, str]] = {
-    "step": "checkpoints", "segment": "segments", "event": "events", "chunk": "chunks",
-}  # fmt: skip
-
 _READ: Final = {
     kind: f"SELECT {columns(KINDS[kind]._fields)} FROM durable.{table} WHERE run_id = %s"
-    for kind, table in _TABLES.items()
+    for kind, table in TABLES.items()
 }
 # A record of an imported run, by whoever still holds the import; what an earlier life left gives way. The
 # header is read FOR SHARE, once for the records of one transaction: who prunes the import waits for them.
@@ -41,10 +34,10 @@ _RESTORE: Final = {
         f" DO UPDATE SET ({columns(KINDS[kind]._fields)})"
         f" = ROW ({', '.join(f'EXCLUDED.{name}' for name in KINDS[kind]._fields)}) WHERE old.fence <= %s"
     )
-    for kind, table in _TABLES.items()
+    for kind, table in TABLES.items()
 }
 _THE: Final = {
-    kind: f"{_READ[kind]} AND {' AND '.join(f'{name} = %s' for name in KEYS[kind])}" for kind in _TABLES
+    kind: f"{_READ[kind]} AND {' AND '.join(f'{name} = %s' for name in KEYS[kind])}" for kind in TABLES
 }
 _RESTORE_HEADER: Final = (
     f"UPDATE durable.runs SET ({RUN}) = ROW ({named_marks(RUN_COLUMNS)})"
@@ -57,25 +50,21 @@ class PostgresCarrying(PostgresDamage):
 
     async def as_stored(self, run_id: str, kind: Kind) -> AsyncIterator[list[Record | Unreadable]]:
         """One SELECT a page, along the primary key."""
-        order, after = columns(KEYS[kind]), ", ".join("%s" for _ in KEYS[kind])
-        key_at = [KINDS[kind]._fields.index(name) for name in KEYS[kind]]
-        last: tuple[object, ...] = ()
-        while True:
-            beyond = f" AND ({order}) > ({after})" if last else ""
+        order, marked = columns(KEYS[kind]), marks(KEYS[kind])
+
+        async def select(last: tuple[object, ...] | None) -> list[tuple[Any, ...]]:
+            beyond = f" AND ({order}) > ({marked})" if last else ""
             query = f"{_READ[kind]}{beyond} ORDER BY {order} LIMIT %s"
-            rows = (await self.pool.run(query, (run_id, *last, _ROWS[kind]))).rows
-            if rows:
-                yield [read_row(kind, row) for row in rows]
-            if len(rows) < _ROWS[kind]:
-                return
-            last = tuple(rows[-1][at] for at in key_at)
+            return (await self.pool.run(query, (run_id, *(last or ()), STORED_ROWS[kind]))).rows
+
+        async for page in stored_pages(kind, select):
+            yield page
 
     async def restore(self, records: Sequence[Record], lease: Lease) -> Reply[Record]:
         """A transaction for each portion."""
-        at_once = RESTORED_AT_ONCE[kind_of(records[0])] if records else 1
-        for start in range(0, len(records), at_once):
+        for portion in restored_at_once(records):
             async with self.pool.transaction() as session:
-                reply = await _restored(session, records[start : start + at_once], lease)
+                reply = await _restored(session, portion, lease)
             if not reply.ok:
                 return reply
         return Reply(True)
@@ -103,8 +92,7 @@ async def _restored(session: Session, records: Sequence[Record], lease: Lease) -
         values = (*record, lease.base_fence)
         if is_mine and (await session.run(_RESTORE[kind], values)).changed == 1:
             continue
-        key = (record.run_id, *(getattr(record, name) for name in KEYS[kind]))
-        found = (await session.run(_THE[kind], key)).rows
+        found = (await session.run(_THE[kind], key_in(record))).rows
         stood = KINDS[kind]._make(found[0]) if found else None
         if stood != record:
             return Reply(False, stood)

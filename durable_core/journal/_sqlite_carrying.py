@@ -15,7 +15,8 @@ from durable_core.journal._sqlite_verbs import (
     marks,
     select_header,
 )
-from durable_core.journal.carrying import KEYS, KINDS, Kind, Record, kind_of, read_row
+from durable_core.journal.carrying import KEYS, KINDS, Kind, Record, kind_of
+from durable_core.journal.paging import STORED_ROWS, TABLES, key_in, restored_at_once, stored_pages
 from durable_core.records import Reply, RunHeader, Unreadable
 
 if TYPE_CHECKING:
@@ -23,19 +24,12 @@ if TYPE_CHECKING:
 
     from durable_core.journal.base import Lease
 
-_ROWS: Final[dict[Kind, int]] = {  # a segment has up to 350 KB
-    "step": 2000, "segment": 16, "event": 2000, "chunk": 2000,
-}  # fmt: skip
-RESTORED_AT_ONCE: Final[dict[Kind, int]] = {"step": 200, "segment": 16, "event": 200, "chunk": 200}
-_TABLES: Final[dict[Kind, str]] = {
-    "step": "checkpoints", "segment": "segments", "event": "events", "chunk": "chunks",
-}  # fmt: skip
 _COLUMNS: Final = {kind: made._fields for kind, made in KINDS.items()}
 
 # The texts below are put together from the names above and from constants; every value is bound.
 
 _READ: Final = {
-    kind: f"SELECT {columns(_COLUMNS[kind])} FROM {table} WHERE run_id = ?" for kind, table in _TABLES.items()
+    kind: f"SELECT {columns(_COLUMNS[kind])} FROM {table} WHERE run_id = ?" for kind, table in TABLES.items()
 }
 # A record of an imported run, by whoever still holds the import; what an earlier life left gives way.
 #
@@ -48,10 +42,10 @@ _RESTORE: Final = {
         f" {', '.join(f'{name} = excluded.{name}' for name in _COLUMNS[kind][1:])}"
         f" WHERE {table}.fence <= ?"
     )
-    for kind, table in _TABLES.items()
+    for kind, table in TABLES.items()
 }
 _THE: Final = {
-    kind: f"{_READ[kind]} AND {' AND '.join(f'{name} = ?' for name in KEYS[kind])}" for kind in _TABLES
+    kind: f"{_READ[kind]} AND {' AND '.join(f'{name} = ?' for name in KEYS[kind])}" for kind in TABLES
 }
 _RESTORE_HEADER: Final = (
     f"UPDATE runs SET {', '.join(f'{name} = ?' for name in RUN_COLUMNS)}"
@@ -70,22 +64,17 @@ class SqliteCarrying(SqliteDamage):
 
     async def as_stored(self, run_id: str, kind: Kind) -> AsyncIterator[list[Record | Unreadable]]:
         """One SELECT a page, along the primary key."""
-        key_at = [_COLUMNS[kind].index(name) for name in KEYS[kind]]
-        last: tuple[object, ...] | None = None
-        while True:
-            rows = await self.read(partial(_page, run_id=run_id, kind=kind, last=last))
-            if rows:
-                yield [read_row(kind, row) for row in rows]
-            if len(rows) < _ROWS[kind]:
-                return
-            last = tuple(rows[-1][at] for at in key_at)
+
+        async def select(last: tuple[object, ...] | None) -> list[tuple[Any, ...]]:
+            return await self.read(partial(_page, run_id=run_id, kind=kind, last=last))
+
+        async for page in stored_pages(kind, select):
+            yield page
 
     async def restore(self, records: Sequence[Record], lease: Lease) -> Reply[Record]:
         """A transaction for each portion, which the header's write makes durable."""
-        at_once = RESTORED_AT_ONCE[kind_of(records[0])] if records else 1
-        for start in range(0, len(records), at_once):
-            args = (records[start : start + at_once], lease)
-            reply: Reply[Record] = await self.write(restore, args, full=False, alone=False)
+        for portion in restored_at_once(records):
+            reply: Reply[Record] = await self.write(restore, (portion, lease), full=False, alone=False)
             if not reply.ok:
                 return reply
         return Reply(True)
@@ -102,8 +91,7 @@ def restore(cursor: sqlite3.Cursor, records: Sequence[Record], lease: Lease) -> 
         kind = kind_of(record)
         if cursor.execute(_RESTORE[kind], (*record, *mine, lease.base_fence)).rowcount == 1:
             continue
-        key = (record.run_id, *(getattr(record, name) for name in KEYS[kind]))
-        row = cursor.execute(_THE[kind], key).fetchone()
+        row = cursor.execute(_THE[kind], key_in(record)).fetchone()
         stood = KINDS[kind]._make(row) if row else None
         if stood != record:
             return Reply(False, stood)
@@ -132,7 +120,7 @@ def _page(
     if last is not None:
         after, key = as_bound(last)
         query, values = f"{query} AND ({order}) > ({', '.join(after)})", [run_id, *key]
-    query = f"{query} ORDER BY {order} LIMIT {_ROWS[kind]}"
+    query = f"{query} ORDER BY {order} LIMIT {STORED_ROWS[kind]}"
     try:
         return reader.execute(query, values).fetchall()
     except sqlite3.OperationalError as error:

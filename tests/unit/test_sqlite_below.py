@@ -270,7 +270,7 @@ def test_a_large_pruning_is_many_small_transactions(
     journal: SqliteJournal, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between them others have the file."""
-    monkeypatch.setitem(paging.DELETED_AT_ONCE, "step", 10)
+    monkeypatch.setitem(paging.CHANGED_AT_ONCE, "step", 10)
     portions: list[tuple[str, int]] = []
     write = journal.write
 
