@@ -42,6 +42,7 @@ ALL: Final = (
     Bench("Maps on SQLite, 10^3 to 10^6 items", "map.py", full=("--full",)),
     Bench("One worker", "workers.py"),
     Bench("Listings", "listing.py", quick=("--runs", "1000")),
+    Bench("Verifying on SQLite", "verify.py", quick=("--steps", "1000")),
     Bench("Checkpoints of agents", "checkpoints.py"),
     Bench(
         "Checkpoints of agents on DynamoDB, beside LangGraph",

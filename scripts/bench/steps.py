@@ -148,7 +148,7 @@ async def measure_writing(folder: Path, scale: Scale) -> list[Figure]:
 async def measure_resuming(folder: Path, steps: int, times: int) -> list[Figure]:
     """Committed steps: resumed, and read by the bare loop, in turn."""
     path = folder / f"resume{steps}.db"
-    await _make_run(path, steps)
+    await make_run(path, steps)
     await ours_resumed(path, steps)  # shows whatever is wrong with the records, and warms the file's cache
     ours, bare = list[float](), list[float]()
     for _ in range(times):
@@ -173,7 +173,7 @@ async def measure_resuming(folder: Path, steps: int, times: int) -> list[Figure]
     ]  # fmt: skip
 
 
-async def _make_run(path: Path, steps: int) -> None:
+async def make_run(path: Path, steps: int) -> None:
     """A run with committed steps and no end."""
     global _stopped_at_once
     _stopped_at_once = True

@@ -29,6 +29,7 @@ from scripts.bench import (
     report,
     states,
     steps,
+    verify,
     workers,
 )
 from scripts.bench import map as bench_map
@@ -105,7 +106,7 @@ async def test_the_floors_table_of_steps_is_the_engines(tmp_path: Path) -> None:
 
 async def test_a_journal_made_for_resuming_has_the_rows_that_the_engine_writes(tmp_path: Path) -> None:
     await ours(tmp_path / "ours.db", 12)
-    await steps._make_run(tmp_path / "filled.db", 12)
+    await steps.make_run(tmp_path / "filled.db", 12)
 
     def constant(path: Path) -> list[dict[str, object]]:
         return [{name: value for name, value in row.items() if name not in VARY} for row in rows(path)]
@@ -116,7 +117,7 @@ async def test_a_journal_made_for_resuming_has_the_rows_that_the_engine_writes(t
 async def test_a_resume_whose_bodies_run_again_gives_no_figure(tmp_path: Path) -> None:
     steps._outputs[:] = floor.outputs(12)
     path = tmp_path / "filled.db"
-    await steps._make_run(path, 12)
+    await steps.make_run(path, 12)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DELETE FROM checkpoints WHERE step_index = 5")
 
@@ -408,3 +409,9 @@ def test_a_readme_without_its_marks_is_left_as_it_is(text: str, tmp_path: Path) 
     with pytest.raises(SystemExit, match="lacks the lines"):
         readme.write({"One": {"machine": {}, "figures": []}}, tmp_path / "README.md")
     assert (tmp_path / "README.md").read_text() == text
+
+
+async def test_verifying_is_measured_over_a_run_that_is_healthy() -> None:
+    found = await verify.run(30)
+    assert found["steps"] == 30
+    assert min(found["verify_s"], found["bare_read_s"], found["ratio"]) > 0
