@@ -13,6 +13,7 @@ import structlog
 from durable_core import log
 from durable_core.workflow import _registered
 from tests.cloud import ENVIRONMENT, Cloud, aws_threads, open_clients, running_cloud
+from tests.payloads import Listener
 from tests.postgres import PostgresServer
 from tests.system import IS_LINUX, MODULES_THAT_KILL
 from tests.waiting import until
@@ -64,6 +65,16 @@ def _no_logging_is_configured() -> Iterator[None]:
     log._chosen.clear()
     log._added.clear()
     structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def _no_payload_is_logged(_no_logging_is_configured: None) -> Iterator[None]:
+    """Inputs, outputs, events and secrets reach no line of ours, whatever a test does."""
+    heard = Listener()
+    with pytest.MonkeyPatch.context() as patched:
+        heard.listen(patched)
+        yield
+    assert heard.leaks() == []
 
 
 @pytest.fixture(scope="session")
