@@ -14,7 +14,7 @@ from durable_core.journal.base import Journal
 from durable_core.journal.dynamodb import DynamoJournal
 from durable_core.journal.memory import MemoryJournal
 from tests.cloud import ENVIRONMENT, Cloud, Lent, aws_threads, open_clients, patient
-from tests.concurrency.test_same_journal import SameJournals
+from tests.concurrency.same_chunks import SameChunks
 from tests.waiting import full, until
 
 
@@ -34,7 +34,7 @@ def lent(moto_server: Cloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[Transp
 def test_dynamodb_answers_as_memory_does(lent: Transport, moto_server: Cloud, page_items: int | None) -> None:
     """Whatever is asked in whatever order; in pages of whatever size."""
 
-    class SameAsInMemory(SameJournals):
+    class SameAsInMemory(SameChunks):
         def __init__(self) -> None:
             self.table = moto_server.new_table(lent)
             super().__init__()
