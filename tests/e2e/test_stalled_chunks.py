@@ -3,20 +3,53 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from durable_core import Context, DurableWorkflowExecutor, RunFailed, step, workflow
 from durable_core.aws.deadline import LambdaDeadline
+from durable_core.clock import Clock
+from durable_core.control_flow import HandOver
 from durable_core.engine.chunk_claims import idle_of
+from durable_core.engine.drive import Drive
+from durable_core.engine.stopping import Deadline
 from durable_core.errors import ChunkStalled
 from tests.lambda_place import Context as Lambda
 from tests.stores import Place, Processes, crash, verb_of
 
 SHARED: dict[str, Any] = {"distribute": True, "chunk_size": 5}
-SOON = timedelta(seconds=0.3)
+
+
+class WhenStuck(Deadline):
+    """A deadline that comes as soon as the chunk can't go on, however slow its store is.
+
+    Args:
+        clock: Of the executor.
+        is_stuck: Whether its items have come to where they stay.
+    """
+
+    def __init__(self, clock: Clock, is_stuck: Callable[[Drive], bool]) -> None:
+        super().__init__(timedelta(hours=1), clock)
+        self._is_stuck = is_stuck
+        self._looking: asyncio.Task[None] | None = None
+
+    @override
+    def watch(self, drive: Drive) -> None:
+        self._looking = asyncio.get_running_loop().create_task(self._look(drive))
+
+    async def _look(self, drive: Drive) -> None:
+        while not self._is_stuck(drive):  # noqa: ASYNC110 - no event tells of a wait
+            await asyncio.sleep(0.005)
+        drive.interrupt(HandOver("the deadline is near"))
+
+    @override
+    def forget(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
 
 
 class Sent:
@@ -90,11 +123,12 @@ async def test_a_chunk_that_comes_to_its_deadline_with_nothing_done_fails_its_ru
 async def test_it_counts_on_after_a_death_and_from_0_after_progress(
     place: Place, processes: Processes
 ) -> None:
-    stuck = {1, 2}
+    stuck, reached = {1, 2}, list[int]()
 
     @step
     async def part(number: int) -> int:
         if number in stuck:
+            reached.append(number)
             await asyncio.Event().wait()
         return number
 
@@ -106,7 +140,9 @@ async def test_it_counts_on_after_a_death_and_from_0_after_progress(
     await begin(executor, wf)
 
     async def after_one_more() -> tuple[str, int]:
-        status = (await executor.work_chunk("r1", "part", 0, deadline=SOON)).status
+        reached.clear()
+        until = WhenStuck(place.clock, lambda _: bool(reached))
+        status = (await executor.work_chunk("r1", "part", 0, deadline=until)).status
         return status, await idle(executor)
 
     assert [await after_one_more() for _ in range(3)] == [("HANDED_BACK", n) for n in range(3)]
@@ -152,7 +188,8 @@ async def test_a_stop_by_hand_a_wait_and_an_invocation_without_time_are_not_coun
         assert (result.status, await idle(executor)) == ("HANDED_BACK", 0)
     waits.append(1)
     for _ in range(2):
-        assert (await executor.work_chunk("r1", "part", 0, deadline=SOON)).status == "HANDED_BACK"
+        until = WhenStuck(place.clock, lambda drive: drive.suspension.waited)
+        assert (await executor.work_chunk("r1", "part", 0, deadline=until)).status == "HANDED_BACK"
         assert await idle(executor) == 0
 
 
