@@ -139,7 +139,7 @@ class Trials:
         counted = 0 if meanwhile is not None else stood  # whoever lets its lease run out counts as dead
         last = last._replace(bodies=all_bodies)
         found = broken(self.unharmed, paused, last, deaths=counted, takeovers=stood, late=True)
-        if meanwhile is None and isinstance(after.error, Fenced):  # its lease isn't over
+        if meanwhile is None and stood == 1 and isinstance(after.error, Fenced):  # its lease isn't over
             found.append(f"the rightful owner was fenced: {after.error}")
         for told_early in (zombie, *(() if meanwhile is not None else (after,))):
             if told_early.outcome not in (None, self.unharmed.outcome):

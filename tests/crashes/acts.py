@@ -272,7 +272,7 @@ ACTS = {
     "retries": Act(run_retried, RUN),
     "branches": Act(run_in_branches, RUN),
     "maps": Act(run_in_maps, RUN),
-    "shared maps": Act(run_in_shared_maps, RUN),
+    "shared maps": Act(run_in_shared_maps, RUN, takes_long=True),
     "chunks": Act(share_maps, RUN),
     "renewals": Act(run_in_many_leases, RUN, takes_long=True),
     "waits": Act(send_and_wait, RUN),

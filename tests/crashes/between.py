@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from itertools import count
 from typing import Any, NamedTuple, Protocol
@@ -11,6 +10,7 @@ from weakref import WeakKeyDictionary
 from typing_extensions import override
 
 from durable_core.aws.transport import Service, Transport, open_transport
+from durable_core.clock import Clock
 from durable_core.journal.base import Journal
 from durable_core.store import Store
 from durable_core.store_urls import DynamoUrl, parse_store_url
@@ -51,13 +51,13 @@ class Between(Protocol):
         ...
 
 
-def between_of(store: Store) -> Between:
+def between_of(store: Store, clock: Clock) -> Between:
     """What belongs to a watched store: the same for all processes that meet there."""
     assert isinstance(store.journal, WatchedJournal)
     named = parse_store_url(store.url)
     if isinstance(named, DynamoUrl):
         return InAws(named)
-    return _of_journals.setdefault(store.journal.inner, InMemory())
+    return _of_journals.setdefault(store.journal.inner, InMemory(clock))
 
 
 class Sends(Transport):
@@ -87,23 +87,19 @@ class Sends(Transport):
 
 
 class InMemory(Transport):
-    """Between simulated functions.
+    """Between simulated functions. What is put on the bus is read by nobody."""
 
-    Attributes:
-        told: What was put on the bus.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.transport = self
-        self.told: list[dict[str, Any]] = []
+        self._clock = clock
         self._numbers = count()
-        self._kept: dict[str, Message] = {}
+        self._kept: dict[str, tuple[Message, int]] = {}  # each with the time until which it is held back
 
     def queue_url(self, queue: str) -> str:
         return f"memory-{queue}"
 
     def messages(self) -> list[Message]:
-        return list(self._kept.values())
+        return [message for message, from_ms in self._kept.values() if from_ms <= self._clock.boot_ms()]
 
     def take_out(self, message: Message) -> None:
         self._kept.pop(message.handle, None)
@@ -111,12 +107,12 @@ class InMemory(Transport):
     @override
     async def call(self, service: Service, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
         if operation == "put_events":
-            self.told += [json.loads(one["Detail"]) for one in request["Entries"]]
             return {"FailedEntryCount": 0}
         queue = request["QueueUrl"].rpartition("-")[2]
         for entry in request["Entries"]:
             handle = str(next(self._numbers))
-            self._kept[handle] = Message(queue, handle, entry["MessageBody"])
+            from_ms = self._clock.boot_ms() + entry["DelaySeconds"] * 1000
+            self._kept[handle] = Message(queue, handle, entry["MessageBody"]), from_ms
         return {}
 
     @override

@@ -6,9 +6,10 @@ when nothing is left in the queues. A process is a sandbox of each function.
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -25,7 +26,8 @@ from durable_core.aws.work import work_handler
 from durable_core.errors import JournalUnavailable
 from durable_core.records import ACTIVE, SUSPENDED
 from durable_core.testing.crash_trials import Act
-from durable_core.testing.durable_writes import WatchedJournal
+from durable_core.testing.durable_writes import Watch, WatchedJournal
+from durable_core.testing.simulated_process import SimulatedProcess
 from tests import lambda_place
 from tests.crashes.between import DRIVE, WORK, Sends, between_of
 from tests.crashes.passing import lets_pass, passes
@@ -63,7 +65,7 @@ class Functions:
         journal, clock = executor.store.journal, executor._tools.clock
         assert isinstance(journal, WatchedJournal)
         self._watch, self._clock = journal.watch, clock
-        self.between = between_of(executor.store)
+        self.between = between_of(executor.store, clock)
         told = {
             "DURABLE_STORE": executor.store.url,
             "DURABLE_DRIVE_QUEUE_URL": self.between.queue_url(DRIVE),
@@ -104,17 +106,44 @@ class Functions:
         self._watch.asked()  # who is dead triggers nothing
         messages = self.between.messages()
         if not messages:
+            await self._until_others_are_idle()
             passes(MINUTE_S)
             await self.sweep.answer({"do": ["due"]}, self._context())
         for message in messages:
-            event = lambda_place.batch(message.body)
-            answer = await self.by_queue[message.queue].answer(event, self._context())
+            with at_work(self._watch):
+                answer = await self.by_queue[message.queue].answer(
+                    lambda_place.batch(message.body), self._context()
+                )
             self._watch.asked()
             if answer == lambda_place.DONE:
                 self.between.take_out(message)
 
+    async def _until_others_are_idle(self) -> None:
+        """The minute that passes at once is one in which they would have come to their end."""
+        while any(is_moving(other) for other in _at_work if other is not self._watch):  # noqa: ASYNC110 - in a test
+            await asyncio.sleep(0.001)
+
     def _context(self) -> lambda_place.Context:
         return lambda_place.Context(TIME_OUT_MS)
+
+
+@contextmanager
+def at_work(watch: Watch) -> Iterator[None]:
+    """Inside, a function of this process is at work."""
+    _at_work.append(watch)
+    try:
+        yield
+    finally:
+        _at_work.remove(watch)
+
+
+def is_moving(watch: Watch) -> bool:
+    """Whether it doesn't stand before a write."""
+    stands = isinstance(watch, SimulatedProcess) and watch.paused.is_set() and not watch.go_on.is_set()
+    return not stands
+
+
+_at_work: list[Watch] = []
 
 
 class _Unmeasured(Metrics):
@@ -137,7 +166,7 @@ async def serve(executor: DurableWorkflowExecutor) -> object:
 
 async def _served(functions: Functions, executor: DurableWorkflowExecutor) -> object:
     await functions.asked(functions.start, {"workflow": on_functions.name, "run_id": RUN})
-    is_sent = False
+    is_sent, status = False, ""
     for _ in range(MOST_ROUNDS):
         status = (await executor.get(RUN)).status
         if status not in ACTIVE and not functions.between.messages():
