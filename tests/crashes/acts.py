@@ -174,9 +174,13 @@ async def share_maps(executor: DurableWorkflowExecutor) -> object:
         result = await executor.run(in_shared_maps, run_id=RUN, on_wait="suspend")
         if result.status != SUSPENDED:
             return result.output
-        for name, chunks in SHARED.items():
-            for chunk in range(chunks):
-                await executor.work_chunk(RUN, name, chunk)
+        done = [
+            await executor.work_chunk(RUN, name, chunk)
+            for name, chunks in SHARED.items()
+            for chunk in range(chunks)
+        ]
+        if not any(one.items for one in done):  # somebody else is at work on the rest
+            await executor._tools.clock.sleep(1)
 
 
 async def run_in_many_leases(executor: DurableWorkflowExecutor) -> object:
@@ -273,7 +277,7 @@ ACTS = {
     "branches": Act(run_in_branches, RUN),
     "maps": Act(run_in_maps, RUN),
     "shared maps": Act(run_in_shared_maps, RUN, takes_long=True),
-    "chunks": Act(share_maps, RUN),
+    "chunks": Act(share_maps, RUN, takes_long=True),
     "renewals": Act(run_in_many_leases, RUN, takes_long=True),
     "waits": Act(send_and_wait, RUN),
     "signals": Act(drive_while_due, RUN, before=send_the_first, meanwhile=send_both),

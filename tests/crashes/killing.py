@@ -22,6 +22,8 @@ from pathlib import Path
 
 from durable_core import configure_logging
 from durable_core.testing.crash_processes import ProcessTrials
+from durable_core.testing.durable_writes import Write
+from durable_core.testing.simulated_process import Mode
 from tests.cloud import ENVIRONMENT, Cloud, patient, running_cloud
 from tests.crashes.acts import ACTS
 from tests.crashes.functions import FUNCTION_ACTS
@@ -65,6 +67,14 @@ def stores(kind: str, at: str | None) -> Iterator[Callable[[], str]]:
             yield lambda: cloud.url(table := cloud.new_table(transport), bucket, prefix=f"{table}/")
 
 
+def broken(trials: ProcessTrials, write: Write, mode: Mode) -> list[str]:
+    """The promises that a crash point breaks; a process that hangs breaks one, too."""
+    try:
+        return trials.broken(write.number, mode)
+    except RuntimeError as error:
+        return [str(error)]
+
+
 def say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -86,7 +96,7 @@ def main() -> int:
             points = trials.points()
             for write, mode in points[len(name) % options.every :: options.every]:
                 tried += 1
-                for what in trials.broken(write.number, mode):
+                for what in broken(trials, write, mode):
                     bad += 1
                     say(f"{name}, write {write.number} ({write}), {mode.value}: {what}")
     took_s = time.monotonic() - began
