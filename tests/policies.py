@@ -90,7 +90,10 @@ def _name(resource: Any, outputs: Mapping[str, str]) -> str:
     if "Fn::GetAtt" in resource:
         name, suffix = resource["Fn::GetAtt"][0], ""
     else:
-        found = re.fullmatch(r"\$\{(\w+)\.Arn\}(.*)", resource["Fn::Sub"])
+        arn = resource["Fn::Sub"].replace(
+            "arn:${AWS::Partition}:s3:::${ManifestBucket}", "${ManifestBucket.Arn}"
+        )
+        found = re.fullmatch(r"\$\{(\w+)\.Arn\}(.*)", arn)
         assert found, resource
         name, suffix = found[1], found[2]
     if f"{name}Ref" not in outputs:

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from durable_core import DurableWorkflowExecutor
+from tests.alarms import exceeds, metric_lines, readings
 from tests.artefacts import ROOT
 from tests.cloud import ENVIRONMENT
-from tests.deployed import TIMEOUT_S, Deployed, deployed
+from tests.deployed import MANIFESTS, TIMEOUT_S, Deployed, deployed
 from tests.e2e.programs.cloud_probes import MARKER, stroll
 from tests.policies import unused
 from tests.waiting import full, until
@@ -49,7 +50,8 @@ def test_runs_in_the_cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         what_is_due_is_sent_for_and_what_is_old_goes(cloud, tmp_path / "lost")
         no_payload_is_in_the_logs(cloud)
         a_map_is_shared_by_workers(cloud, tmp_path / "crowd")
-        assert unused(cloud.template, cloud.cloud.outputs, cloud.cloud.aws.calls()) == []
+        a_manifest_in_a_bucket_of_ones_own_is_read(cloud)
+        assert unused(cloud.template, cloud.names, cloud.cloud.aws.calls()) == []
 
 
 @pytest.mark.slow
@@ -101,6 +103,15 @@ def a_map_is_shared_by_workers(cloud: Deployed, file: Path) -> None:
     assert cloud.ended("crowd", limit_s=180)["status"] == "COMPLETED"
     lines = [line.split() for line in file.read_text().splitlines()]
     assert sorted(int(number) for number, _ in lines) == list(range(40))
+
+
+def a_manifest_in_a_bucket_of_ones_own_is_read(cloud: Deployed) -> None:
+    s3 = cloud.cloud.aws.client("s3")
+    s3.create_bucket(Bucket=MANIFESTS)
+    s3.put_object(Bucket=MANIFESTS, Key="in/words.jsonl", Body=b'"a"\n"bb"\n"ccc"\n')
+    cloud.start("listed", "listed", manifest=f"s3://{MANIFESTS}/in/words.jsonl")
+    ended = cloud.ended("listed")
+    assert (ended["status"], ended["counts"]) == ("COMPLETED", {"COMMITTED": 1})
 
 
 def runs_are_started_and_signalled_over_http_and_the_bus(cloud: Deployed) -> None:
@@ -162,7 +173,12 @@ def what_is_due_is_sent_for_and_what_is_old_goes(cloud: Deployed, file: Path) ->
         assert status(cloud, run_id) in ("COMPLETED", "FAILED", "CANCELLED")
     age(cloud, "large", ended_at=LONG_AGO, created_at=LONG_AGO)
     lose_message(cloud, "lost", file)
-    cloud.call("SweepRuns", {"do": ["due", "prune", "sweep"]})
+    told = cloud.call("SweepRuns", {"do": ["due", "prune", "sweep"]})
+    assert told["RunsStalled"] == 1
+    alarm = cloud.template["Resources"]["StalledRunsAlarm"]["Properties"]
+    stage = cloud.template["Parameters"]["Stage"]["Default"]
+    lines = metric_lines(cloud.logs(["SweepRuns"]))
+    assert exceeds(alarm, readings(alarm, lines, {"Stage": stage}))
     assert cloud.ended("lost")["status"] == "COMPLETED"
     gone = cloud.cloud.functions["InspectRun"].invoke({"run_id": "large"})
     assert gone.payload["errorType"] == "RunNotFound"

@@ -304,6 +304,7 @@ def the_api_asks_who_calls(template: Template) -> Iterator[str]:
 @rule
 def parameters_are_there_and_used(template: Template) -> Iterator[str]:
     wanted = {"Stage", "LogLevel", "RetentionDays", "AlarmTopicArn", "Concurrency", "KmsKeyArn"}
+    wanted |= {"LogRetentionDays", "ManifestBucket"}
     yield from (f"the parameter {name} is missing" for name in sorted(wanted - set(template["Parameters"])))
     text = json.dumps({name: part for name, part in template.items() if name != "Parameters"})
     for name in template["Parameters"]:
@@ -323,3 +324,20 @@ def a_key_of_ones_own_is_used_everywhere(template: Template) -> Iterator[str]:
             for one in statements(role_of(template, function))
         ):
             yield f"{name} may not use the key"
+
+
+@rule
+def maps_may_read_manifests_in_a_bucket_of_ones_own_and_nothing_else_may(template: Template) -> Iterator[str]:
+    objects = {"Fn::Sub": "arn:${AWS::Partition}:s3:::${ManifestBucket}/*"}
+    read = {"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": objects}
+    for name, function in functions(template).items():
+        may = [
+            one
+            for policy in role_of(template, function).get("Policies", ())
+            for one in policy["PolicyDocument"]["Statement"]
+            if "ManifestBucket" in json.dumps(one)
+        ]
+        # Without the condition a stack without such a bucket could not be deployed.
+        wanted = [{"Fn::If": ["HasManifestBucket", read, {"Ref": "AWS::NoValue"}]}]
+        if may != (wanted if events(function, "SQS") else []):
+            yield f"{name} may do {may} in the bucket of manifests"

@@ -16,6 +16,7 @@ OUTPUTS = {
     "WorkQueueRef": "https://sqs.example.invalid/1/work",
     "RequestDeadLettersRef": "https://sqs.example.invalid/1/letters",
     "EventBusRef": "bus",
+    "ManifestBucketRef": "manifests",
 }
 
 
@@ -29,6 +30,10 @@ def test_what_a_role_allows_is_told_by_the_names_of_the_stack(template: Template
     assert Asked("s3:PutObject", "outputs/*") in may["DriveRun"]
     assert Asked("sqs:SendMessage", "drive") in may["StartRun"]
     assert Asked("events:PutEvents", "bus") in may["SignalRun"]
+    assert [name for name in may if Asked("s3:GetObject", "manifests/*") in may[name]] == [
+        "DriveRun",
+        "WorkChunk",
+    ]
 
 
 def test_a_request_that_no_role_allows_is_found(template: Template) -> None:

@@ -9,7 +9,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from durable_core import Context, Done, NotDone, current_step, step, workflow
+from durable_core import Context, Done, Jsonl, NotDone, current_step, step, workflow
 
 MARKER = "marker-in-an-output-5581"
 
@@ -95,6 +95,18 @@ async def crowd(ctx: Context, items: int, file: str) -> int:
     given = await ctx.step(gather, items)
     batch = await ctx.map(each, given, distribute=True, chunk_size=items // 2, max_concurrency=1)
     return batch.succeeded
+
+
+@step
+async def size(word: str) -> int:
+    return len(word)
+
+
+@workflow
+async def listed(ctx: Context, manifest: str) -> int:
+    """A map that workers share, over a manifest."""
+    batch = await ctx.map(size, Jsonl(manifest), distribute=True, chunk_size=2)
+    return sum(batch.outputs)
 
 
 @step(semantics="at_most_once")
