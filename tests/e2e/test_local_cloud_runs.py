@@ -54,18 +54,21 @@ def test_runs_in_the_cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert unused(cloud.template, cloud.names, cloud.cloud.aws.calls()) == []
 
 
-@pytest.mark.slow
-def test_a_run_of_hand_overs_is_stopped_where_the_template_does_not_allow_the_loop(tmp_path: Path) -> None:
-    template = (ROOT / "template.yaml").read_text("utf-8")
-    lines = [line for line in template.splitlines() if "RecursiveLoop" not in line]
-    assert len(lines) < len(template.splitlines())
-    with deployed(tmp_path, template="\n".join(lines), concurrency=2, every_s=3600) as cloud:
-        cloud.start("relay", "relay", laps=LAPS, file=str(tmp_path / "laps"))
-        poller = cloud.cloud.pollers["DriveRun"]
-        until(lambda: poller.stopped_loops == 1, "the chain to be stopped", limit_s=180)
-        assert len((tmp_path / "laps").read_text().splitlines()) == 16
-        assert [json.loads(one)["run_id"] for one in cloud.letters()] == ["relay"]
-        assert cloud.inspect("relay")["status"] == "PENDING"
+if full():  # at CI scale tests/infra/test_local_cloud.py sees a chain stopped, of functions that are smaller
+
+    def test_a_run_of_hand_overs_is_stopped_where_the_template_does_not_allow_the_loop(
+        tmp_path: Path,
+    ) -> None:
+        template = (ROOT / "template.yaml").read_text("utf-8")
+        lines = [line for line in template.splitlines() if "RecursiveLoop" not in line]
+        assert len(lines) < len(template.splitlines())
+        with deployed(tmp_path, template="\n".join(lines), concurrency=2, every_s=3600) as cloud:
+            cloud.start("relay", "relay", laps=LAPS, file=str(tmp_path / "laps"))
+            poller = cloud.cloud.pollers["DriveRun"]
+            until(lambda: poller.stopped_loops == 1, "the chain to be stopped", limit_s=180)
+            assert len((tmp_path / "laps").read_text().splitlines()) == 16
+            assert [json.loads(one)["run_id"] for one in cloud.letters()] == ["relay"]
+            assert cloud.inspect("relay")["status"] == "PENDING"
 
 
 def a_run_of_many_hand_overs_completes(cloud: Deployed, file: Path) -> None:
@@ -154,9 +157,9 @@ def a_step_that_takes_longer_than_a_function_may_ends_failed(cloud: Deployed) ->
         assert ended["status"] == "FAILED"
         assert ended["error"]["code"] == "CRASH_LIMIT_REACHED"
         (step,) = ended["steps"]
-        assert (step["status"], step["crashes"]) == ("FAILED", 3)
+        assert (step["status"], step["crashes"]) == ("FAILED", 2)
     # `blocking` holds up its whole process; the other one is handed over in time, unless the machine is busy.
-    assert cloud.cloud.functions["DriveRun"].outcomes["timeout"] >= 3
+    assert cloud.cloud.functions["DriveRun"].outcomes["timeout"] >= 2
 
 
 def what_is_over_is_told_to_the_bus(cloud: Deployed) -> None:

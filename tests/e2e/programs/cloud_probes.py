@@ -34,13 +34,13 @@ async def relay(ctx: Context, laps: int, file: str) -> int:
     return sum(done)
 
 
-@step
+@step(crash_limit=2)  # each costs a time-out and a lease
 def overlong(s: float) -> str:
     time.sleep(s)
     return "done"
 
 
-@step
+@step(crash_limit=2)
 async def blocking(s: float) -> str:
     time.sleep(s)  # noqa: ASYNC251 - it is to hold up everything in its process
     return "done"
