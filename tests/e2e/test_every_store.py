@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from durable_core import Context, StepFailed, step, workflow
+from durable_core.outcomes import outcomes_of
 from tests.aws_place import AwsPlace
 from tests.stores import WITH_DYNAMODB, Place
 from tests.waiting import full
@@ -89,6 +90,43 @@ async def test_one_run_leaves_the_same_records_in_every_store(
         )
         await place.close()
     assert len(found[0][1]) == 8
+    for other in found[1:]:
+        assert other == found[0]
+
+
+@workflow
+async def shared_map(ctx: Context) -> list[Any]:
+    batch = await ctx.map(gives, ["a", 1, {"b": None}], distribute=True, chunk_size=2)
+    return list(batch.outputs)
+
+
+async def test_a_map_that_is_shared_leaves_the_same_chunks_and_outcomes_in_every_store(
+    tmp_path: Path, postgres_url: str, aws: AwsPlace
+) -> None:
+    """How many outcomes go into one segment depends on how quick the store is; what they are doesn't."""
+    found = []
+    for kind in STORES:
+        url = postgres_url if kind == "postgres" else None
+        place = Place(kind, tmp_path, url=url, opens=aws.store if kind == "dynamodb" else None)
+        executor = place.executor()
+        result = await executor.run(shared_map, run_id="r2")
+        journal = executor.store.journal
+        record = await journal.step("r2", "gives")
+        assert record is not None
+        segments = [page for chunk in range(2) async for page in journal.segments("r2", "gives", chunk)]
+        chunks = [chunk async for page in journal.chunks("r2", "gives") for chunk in page]
+        found.append(
+            (
+                result.output,
+                (record.status, record.input_hash, record.output_hash, record.idempotency_key, record.kind),
+                [chunk._replace(owner=None, owner_process=None, updated_at="") for chunk in chunks],
+                sorted(one for page in segments for segment in page for one in outcomes_of(segment)),
+            )
+        )
+        await place.close()
+    assert found[0][0] == ["a", 1, {"b": None}]
+    assert [(chunk.status, chunk.succeeded) for chunk in found[0][2]] == [("COMPLETED", 2), ("COMPLETED", 1)]
+    assert [outcome.item_index for outcome in found[0][3]] == [0, 1, 2]
     for other in found[1:]:
         assert other == found[0]
 
