@@ -27,6 +27,7 @@ from durable_core.errors import (
     CheckpointNotFound,
     CorruptRecord,
     DurableError,
+    Fenced,
     MissingBlob,
     UsageError,
 )
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from durable_core.checkpoints.base import CheckpointRecord, CheckpointStore, Place, SessionStats
     from durable_core.checkpoints.replaying import Replay
+    from durable_core.journal.base import Holding
     from durable_core.settings import CheckpointingConfig
 
 BATCH: Final = 100  # records that are removed in one write: others get their turn in between
@@ -127,13 +129,18 @@ class Checkpointer:
         recorded = None if inputs is None else encoded_inputs(inputs)
         return self.write(drafted(*ids, state, metadata, recorded))
 
-    def write(self, draft: Draft) -> Checkpoint:
+    def write(self, draft: Draft, lease: Holding | None = None) -> Checkpoint:
         """Saves what was drafted, whatever the settings say.
 
+        Args:
+            draft: The checkpoint.
+            lease: What its saver holds of the run, or the chunk, that it is a state of.
+
         Raises:
+            Fenced: The run, or the chunk, is somebody else's by now: whose state is newer.
             StateNotSerializable, JournalUnavailable, StoreMisconfigured: As `save`.
         """
-        saved = self._append(draft)
+        saved = self._append(draft, lease)
         self._prune_after(draft.session_id, saved.seq)
         return saved
 
@@ -329,12 +336,16 @@ class Checkpointer:
             return found
         return None
 
-    def _append(self, draft: Draft) -> Checkpoint:
+    def _append(self, draft: Draft, lease: Holding | None = None) -> Checkpoint:
         stored = sealed(draft)
         record = new_record(draft, stored, self._clock.now_ms())
         if len(stored.data) > self.kept.inline_max_bytes:
             record = self._spilled.put(record)
-        seq = self.kept.append(record)
+        try:
+            seq = self.kept.append(record, lease)
+        except Fenced:
+            self._spilled.take_back(record)
+            raise
         return opened(record._replace(seq=seq, state=stored.data))
 
     def _copy(self, record: CheckpointRecord, why: dict[str, object]) -> Checkpoint:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from durable_core.checkpointer_blocking import Checkpointer
 from durable_core.checkpoints.checkpoint import Checkpoint, checked_ids, drafted
+from durable_core.errors import Fenced
 from durable_core.log import get_logger
 from durable_core.store import Store
 
@@ -69,7 +70,10 @@ def is_due(config: CheckpointingConfig, *, completed: bool) -> bool:
 
 
 class told:  # noqa: N801 - reads as what it does: `with told(session_id, …):`
-    """Inside, a failure to save is logged and counted instead of being raised."""
+    """Inside, a failure to save is logged and counted instead of being raised.
+
+    That the run is somebody else's by now is no failure, and only logged: they save it.
+    """
 
     def __init__(self, session_id: object, agent_id: object, step_id: object) -> None:
         self._where = {"session_id": session_id, "agent_id": agent_id, "step_id": step_id}
@@ -81,6 +85,9 @@ class told:  # noqa: N801 - reads as what it does: `with told(session_id, …):`
         """Whatever a state, its classes or a store raise: the work of an agent isn't lost for it."""
         if not isinstance(error, Exception):
             return False
+        if isinstance(error, Fenced):
+            get_logger("durable_core").info("checkpoint_stale", **self._where, reason=str(error))
+            return True
         with _lock:
             _failures["saves"] += 1
         get_logger("durable_core").warning(

@@ -51,7 +51,8 @@ def open_store(
     if isinstance(named, PostgresUrl):
         return _postgres_store(named, clock)
     if isinstance(named, MemoryUrl):
-        return Store("memory://", MemoryJournal(clock), MemoryBlobs(), checkpoints=MemoryCheckpoints())
+        memory = MemoryJournal(clock)
+        return Store("memory://", memory, MemoryBlobs(), checkpoints=MemoryCheckpoints(memory))
     if isinstance(named, DynamoUrl):
         return _dynamo_store(named, clock, transport)
     journal = _sqlite_journal(named.path, clock, read_only=read_only)

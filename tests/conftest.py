@@ -11,8 +11,9 @@ import pytest
 import structlog
 
 from durable_core import log
+from durable_core.aws.transport import Transport
 from durable_core.workflow import _registered
-from tests.cloud import ENVIRONMENT, Cloud, aws_threads, open_clients, running_cloud
+from tests.cloud import ENVIRONMENT, Cloud, Lent, aws_threads, open_clients, patient, running_cloud
 from tests.payloads import Listener
 from tests.postgres import PostgresServer
 from tests.system import IS_LINUX, MODULES_THAT_KILL
@@ -82,6 +83,21 @@ def moto_server() -> Iterator[Cloud]:
     """AWS on this machine, started when the first test needs it."""
     with running_cloud() as cloud:
         yield cloud
+
+
+@pytest.fixture(scope="module")
+def lent_transport(moto_server: Cloud) -> Iterator[Transport]:
+    """One for the tests of a module, since making its clients takes longer than most of them."""
+    made = moto_server.transport("boto3")
+    with pytest.MonkeyPatch.context() as patched, patient():
+        for name, value in ENVIRONMENT.items():
+            patched.setenv(name, value)
+        made.call_now("dynamodb", "list_tables", {})
+        made.call_now("s3", "head_bucket", {"Bucket": moto_server.shared_bucket})
+    yield Lent(made)
+    made.close_now()
+    until(lambda: not aws_threads(), "the threads of transports to end")
+    assert open_clients() == []
 
 
 @pytest.fixture

@@ -13,6 +13,12 @@ in its session and a newer one of its agent, may go for ever after.
     B             prunable: 1, 2 ── remove 1, 2 ─▶ removed
     C                    append 53 ─▶ whatever A and B saw stays prunable
 
+Whoever drives a run saves under what it holds of it: one that was overtaken would put an old state behind
+those of the new owner, as the latest. Who saves beside any run gives no lease, and nothing is asked.
+
+    A   commit s1 ── (paused past its lease) ─────────────────── append s1 [fence 1] ─▶ Fenced
+    B                  acquire 2 ── append s1 ── append s2 ── end
+
 All verbs block, since checkpoints are saved in plain code, and inside event loops too: whoever must not wait
 calls them in a thread. They may be called from several threads at once.
 
@@ -27,8 +33,12 @@ import binascii
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from durable_core.errors import Fenced
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from durable_core.journal.base import Holding
 
 JSON: Final = "json"
 JSON_GZIP: Final = "json+gzip"
@@ -104,16 +114,23 @@ class CheckpointStore(ABC):
     inline_max_bytes: int = 4 * 1024 * 1024
 
     @abstractmethod
-    def append(self, record: CheckpointRecord) -> int:
+    def append(self, record: CheckpointRecord, lease: Holding | None = None) -> int:
         """Puts a record at the next free place of its session; once this returns, it survives a power cut.
 
         Only where that place is still free: refused, the next one is tried. A record with this id that is
-        there already is an earlier try whose reply was lost: its place is given.
+        there already is an earlier try whose reply was lost: its place is given, whoever drives the run now.
+
+        Args:
+            record: What is put.
+            lease: What its writer holds of the run, or the chunk of a map, that it is saved by. In one write
+                with the record it is required that this is still so; not where the store has no header of
+                the run, because its journal is in another place.
 
         Returns:
             Its seq.
 
         Raises:
+            Fenced: The run, or the chunk, is somebody else's by now, or nobody's.
             InvalidId: Its session can't be named so.
         """
 
@@ -198,6 +215,16 @@ class CheckpointStore(ABC):
     @abstractmethod
     def close(self) -> None:
         """Gives connections back; the store can be used again."""
+
+
+def overtaken(record: CheckpointRecord, lease: Holding) -> Fenced:
+    """The error for a record whose writer doesn't hold any more what it is saved by."""
+    return Fenced(
+        f"the checkpoint wasn't saved: the run isn't under fence {lease.fence} of its saver any more",
+        run_id=lease.run_id,
+        step_id=record.step_id,
+        remedy="Whoever drives the run now saves what it comes to",
+    )
 
 
 def as_text(record: CheckpointRecord) -> str | None:

@@ -3,8 +3,9 @@
     pk SESSION#{session_id}   sk CKPT#{seq:012d}   a checkpoint
     pk SESSIONS               sk {session_id}      that there is such a session; put before its first item
 
-A save is one write, after a read that as a rule finds nothing; no index is written. What is asked for less
-often pays for that: the latest of an agent or of a step is looked for from the newest item back.
+A save is one write, after a read that as a rule finds nothing; no index is written. By who drives a run it is
+a transaction with a look at the run's header, or the chunk. What is asked for less often pays for that: the
+latest of an agent or of a step is looked for from the newest item back.
 """
 
 from __future__ import annotations
@@ -12,15 +13,19 @@ from __future__ import annotations
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
-from durable_core.aws.failures import ConditionRefused
-from durable_core.checkpoints.base import CheckpointRecord, CheckpointStore, Place, SessionStats
+from durable_core.aws.failures import CONDITION_FAILED, ConditionRefused
+from durable_core.checkpoints.base import CheckpointRecord, CheckpointStore, Place, SessionStats, overtaken
 from durable_core.errors import CorruptRecord, JournalUnavailable
 from durable_core.identity import check_id
+from durable_core.journal._conditions import held
+from durable_core.journal._dynamodb_keys import HEADER, key
+from durable_core.journal._dynamodb_requests import absent, get, put, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from durable_core.aws.transport import Transport
+    from durable_core.journal.base import Holding
 
 Item = dict[str, dict[str, Any]]
 
@@ -52,13 +57,14 @@ class DynamoCheckpoints(CheckpointStore):
 
     # ---- Writing ----
 
-    def append(self, record: CheckpointRecord) -> int:
+    def append(self, record: CheckpointRecord, lease: Holding | None = None) -> int:
         """One conditional put, at the place after the latest, which is looked for behind the one known of.
 
         A   put 8 [nothing there] ─▶ applied
         B         put 8 [nothing there] ─▶ refused by A's ── looks for the latest ── put 9 ─▶ applied
         C   put 8 ── (reply lost) ── put 8 again, by botocore ─▶ refused by its own id: it is there
         D   knows of 7 ── looks: A and others are at 60, and have pruned 8 ── put 61 ─▶ applied
+        E   (its run was taken over) put 62 with a check of the header ─▶ refused by the header: Fenced
 
         Without the look D would get 8, which is free again, and be behind what is older.
         """
@@ -69,16 +75,14 @@ class DynamoCheckpoints(CheckpointStore):
                 return seq
             if seq == 0:
                 self._call("put_item", {"Item": {"pk": _text(_SESSIONS), "sk": _text(record.session_id)}})
-            item = _item(record._replace(seq=seq + 1))
-            condition = {
-                "ConditionExpression": "attribute_not_exists(#pk)",
-                "ExpressionAttributeNames": {"#pk": "pk"},
-                "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-            }
             try:
-                self._call("put_item", {"Item": item, **condition})
+                self._put(record._replace(seq=seq + 1), lease)
             except ConditionRefused as refused:
                 if (refused.item or {}).get("id") != _text(record.id):
+                    if lease is not None and refused.reasons[-1] == CONDITION_FAILED:
+                        if self._has_header(lease.run_id):
+                            raise overtaken(record, lease) from None
+                        lease = None  # the journal is in another place: nobody can be asked
                     continue
             self._remember(record.session_id, seq + 1, record.id)
             return seq + 1
@@ -86,6 +90,18 @@ class DynamoCheckpoints(CheckpointStore):
             f"{_TRIES} others were faster to save into session {record.session_id!r}",
             remedy="Save again; or give each of so many writers a session of its own",
         )
+
+    def _put(self, record: CheckpointRecord, lease: Holding | None) -> None:
+        """A record where there is none, by who still holds what it is saved by."""
+        write = put(self.table, _item(record), absent("pk"))
+        operation, request = write.alone()
+        if lease is not None:
+            operation, request = "transact_write_items", transaction(write, held(self.table, lease))
+        self._transport.call_now("dynamodb", operation, request)
+
+    def _has_header(self, run_id: str) -> bool:
+        request = get(self.table, key(run_id, HEADER))
+        return bool(self._transport.call_now("dynamodb", "get_item", request).get("Item"))
 
     def remove(self, places: Sequence[Place]) -> int:
         """One conditional delete each: another checkpoint may be at its place by now."""

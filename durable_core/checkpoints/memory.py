@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from durable_core.checkpoints.base import CheckpointRecord, CheckpointStore, Place, SessionStats
+from durable_core.checkpoints.base import CheckpointRecord, CheckpointStore, Place, SessionStats, overtaken
 from durable_core.identity import check_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from durable_core.journal._memory_rows import MemoryRows
+    from durable_core.journal.base import Holding
+
 
 class MemoryCheckpoints(CheckpointStore):
-    """Keeps checkpoints for as long as the object lives."""
+    """Keeps checkpoints for as long as the object lives.
 
-    def __init__(self) -> None:
+    Args:
+        journal: Where the runs are that checkpoints are saved by; None: in another place.
+    """
+
+    def __init__(self, journal: MemoryRows | None = None) -> None:
+        self._journal = journal
         self._lock = threading.RLock()
         self._sessions: dict[str, dict[int, CheckpointRecord]] = {}  # by seq, in its order
 
-    def append(self, record: CheckpointRecord) -> int:
-        """Under the lock, so that the next place is free."""
+    def append(self, record: CheckpointRecord, lease: Holding | None = None) -> int:
+        """Under both locks, so that the next place is free, and nobody takes the run over meanwhile."""
         check_id(record.session_id, "session id")
-        with self._lock:
+        with self._journal.lock if self._journal is not None else nullcontext(), self._lock:
+            for one in self._sessions.get(record.session_id, {}).values():
+                if one.id == record.id:
+                    return one.seq
+            if lease is not None and not self._may_save(lease):
+                raise overtaken(record, lease)
             kept = self._sessions.setdefault(record.session_id, {})
-            own = [one.seq for one in kept.values() if one.id == record.id]
-            seq = own[0] if own else max(kept, default=0) + 1
+            seq = max(kept, default=0) + 1
             kept[seq] = record._replace(seq=seq)
             return seq
 
@@ -104,6 +117,10 @@ class MemoryCheckpoints(CheckpointStore):
 
     def close(self) -> None:
         """Nothing to give back: what was saved stays."""
+
+    def _may_save(self, lease: Holding) -> bool:
+        journal = self._journal
+        return journal is None or lease.run_id not in journal.headers or journal.holds(lease)
 
     def _found(self, session_id: str, agent_id: str | None = None) -> Sequence[CheckpointRecord]:
         """Newest first."""

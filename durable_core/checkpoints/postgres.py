@@ -13,16 +13,19 @@ from durable_core.checkpoints.base import (
     SessionStats,
     as_text,
     from_text,
+    overtaken,
 )
 from durable_core.checkpoints.spilled import wait_for
 from durable_core.errors import JournalUnavailable
 from durable_core.identity import check_id
 from durable_core.journal._postgres_schema import prepare
+from durable_core.journal._postgres_steps import held_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from durable_core.journal._postgres_pool import Pool
+    from durable_core.journal.base import Holding
 
 _TRIES: Final = 1000
 _PAUSE_S: Final = 0.002
@@ -31,10 +34,14 @@ _KNOWN: Final = (
     "id, session_id, agent_id, step_id, seq, format, size_bytes, state_hash, metadata, created_at, state_ref"
 )
 _PLACE: Final = "session_id, seq, id, state_ref, size_bytes"
+# Whether it may be saved, and its place if it was. What its writer holds is read FOR SHARE: a takeover that
+# isn't committed yet is waited for, and then it counts; one that comes later finds the record.
+_FOREIGN: Final = "NOT EXISTS (SELECT FROM durable.runs WHERE run_id = %s)"  # its journal is in another place
 _APPEND: Final = (
-    f"INSERT INTO {_TABLE} ({_KNOWN}, state_blob) SELECT %s, %s, %s, %s,"
+    f", put AS (INSERT INTO {_TABLE} ({_KNOWN}, state_blob) SELECT %s, %s, %s, %s,"
     f" (SELECT coalesce(max(seq), 0) + 1 FROM {_TABLE} WHERE session_id = %s),"
-    " %s, %s, %s, %s, %s, %s, %s ON CONFLICT DO NOTHING RETURNING seq"
+    " %s, %s, %s, %s, %s, %s, %s FROM may_save WHERE yes ON CONFLICT DO NOTHING RETURNING seq)"
+    " SELECT yes, (SELECT seq FROM put) FROM may_save"
 )
 _MINE: Final = f"SELECT seq FROM {_TABLE} WHERE id = %s"
 _OLD: Final = (
@@ -73,24 +80,32 @@ class PostgresCheckpoints(CheckpointStore):
 
     # ---- Writing ----
 
-    def append(self, record: CheckpointRecord) -> int:
+    def append(self, record: CheckpointRecord, lease: Holding | None = None) -> int:
         """One INSERT when it succeeds.
 
         A   INSERT … max(seq) + 1 = 8 ── commit ─▶ 8
         B      INSERT … max(seq) + 1 = 8 ─▶ waits ─▶ A's is there: nothing ── again: 9
+        C   acquire (not committed yet)
+        A      INSERT … ─▶ waits for C's header ─▶ it isn't A's any more: nothing ─▶ Fenced
         """
         check_id(record.session_id, "session id")
+        statement, asked = _appending(lease)
         values = (
+            *asked,
             record.id, record.session_id, record.agent_id, record.step_id, record.session_id, record.format,
             record.size_bytes, record.state_hash, record.metadata, record.created_at_ms, record.state_ref,
             as_text(record),
         )  # fmt: skip
         for tried in range(_TRIES):
-            found = self._rows(_APPEND, values)
-            if not found and not tried:  # an earlier try of the caller's, maybe, whose reply was lost
+            ((may_save, seq),) = self._rows(statement, values)
+            if seq is not None:
+                return int(seq)
+            if not may_save or not tried:  # an earlier try of the caller's, maybe, whose reply was lost
                 found = self._rows(_MINE, (record.id,))
-            if found:
-                return int(found[0][0])
+                if found:
+                    return int(found[0][0])
+            if lease is not None and not may_save:
+                raise overtaken(record, lease)
             time.sleep(_PAUSE_S * random.random())
         raise JournalUnavailable(
             f"{_TRIES} others were faster to save into session {record.session_id!r}",
@@ -181,3 +196,13 @@ class PostgresCheckpoints(CheckpointStore):
         )
         rows = self._rows(query, (*asked.values(), limit))
         return [CheckpointRecord._make((*row[:-2], from_text(row[5], row[-1]), row[-2])) for row in rows]
+
+
+def _appending(lease: Holding | None) -> tuple[str, tuple[object, ...]]:
+    """The statement that appends, and what it takes before the columns of the record."""
+    if lease is None:
+        return f"WITH may_save AS (SELECT TRUE AS yes){_APPEND}", ()
+    held, mine = held_by(lease)
+    judged = f"SELECT EXISTS (SELECT FROM mine) OR {_FOREIGN} AS yes"
+    first = f"WITH mine AS MATERIALIZED ({held}), may_save AS MATERIALIZED ({judged})"
+    return f"{first}{_APPEND}", (*mine, lease.run_id)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from durable_core.blobs.base import SESSIONS, blob_ref, is_ref
 from durable_core.checkpoints.checkpoint import corrupt
-from durable_core.errors import CorruptRecord
+from durable_core.errors import CorruptRecord, DurableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -60,6 +61,12 @@ class SpilledStates:
         """Removes a blob, after its record is gone; a damaged record's name of one leads nowhere."""
         if is_ref(ref):
             wait_for(self.blobs.delete(ref))
+
+    def take_back(self, record: CheckpointRecord) -> None:
+        """Removes the blob of a record that was refused; if it can't be, it is swept later."""
+        if record.state_ref is not None:
+            with suppress(DurableError):
+                self.delete(record.state_ref)
 
     def sweep(self, session_id: str, places: Callable[[str], Sequence[Place]]) -> None:
         """Removes old blobs to which nothing points: a save or a removal was killed between its writes."""

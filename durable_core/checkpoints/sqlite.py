@@ -12,16 +12,20 @@ from durable_core.checkpoints.base import (
     SessionStats,
     as_text,
     from_text,
+    overtaken,
 )
 from durable_core.errors import JournalUnavailable
 from durable_core.forking import restart_in_children
 from durable_core.identity import check_id
 from durable_core.journal._sqlite_file import BUSY_LIMIT_S, connect, identity_of, prepare, until_free
+from durable_core.journal._sqlite_verbs import held_by
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from durable_core.journal.base import Holding
 
 T = TypeVar("T")
 
@@ -37,6 +41,7 @@ _OLD: Final = (
     " AND seq < (SELECT max(seq) FROM agent_checkpoints AS newer"
     " WHERE newer.session_id = :session AND newer.agent_id = old.agent_id)"
 )
+_FOREIGN: Final = "NOT EXISTS (SELECT 1 FROM runs WHERE run_id = ?)"  # its journal is in another place
 _STATS: Final = (
     "SELECT count(*), count(DISTINCT agent_id), coalesce(sum(size_bytes), 0), coalesce(max(seq), 0),"
     " min(created_at), max(created_at) FROM agent_checkpoints WHERE session_id = ?"
@@ -64,35 +69,40 @@ class SqliteCheckpoints(CheckpointStore):
 
     # ---- Writing ----
 
-    def append(self, record: CheckpointRecord) -> int:
+    def append(self, record: CheckpointRecord, lease: Holding | None = None) -> int:
         """One INSERT, synced.
 
         A   INSERT … max(seq) + 1 ─▶ 8         the statement holds the file's write lock from before it reads:
         B                INSERT … max(seq) + 1 ─▶ 9     nobody can take the place between look and put
+        C   (its run was taken over) INSERT … WHERE the header is C's ─▶ nothing: Fenced
         """
         check_id(record.session_id, "session id")
+        may_save, asked = ("1", ()) if lease is None else _may_save(lease)
         values = (
             record.id, record.session_id, record.agent_id, record.step_id, record.session_id, record.format,
             record.size_bytes, record.state_hash, record.metadata, record.created_at_ms, record.state_ref,
-            as_text(record),
+            as_text(record), *asked,
         )  # fmt: skip
 
         def insert(connection: sqlite3.Connection) -> int:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 connection.execute(
-                    f"INSERT INTO agent_checkpoints ({_KNOWN}, state_blob) VALUES"
-                    f" (?, ?, ?, ?, {_NEXT}, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
+                    f"INSERT INTO agent_checkpoints ({_KNOWN}, state_blob)"
+                    f" SELECT ?, ?, ?, ?, {_NEXT}, ?, ?, ?, ?, ?, ?, ? WHERE {may_save}"
+                    " ON CONFLICT (id) DO NOTHING",
                     values,
                 )
-                (seq,) = connection.execute(
+                row = connection.execute(
                     "SELECT seq FROM agent_checkpoints WHERE id = ?", (record.id,)
                 ).fetchone()
+                if row is None and lease is not None:
+                    raise overtaken(record, lease)
                 connection.execute("COMMIT")
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
-            return int(seq)
+            return int(row[0])
 
         return self._do(insert)
 
@@ -225,6 +235,11 @@ class SqliteCheckpoints(CheckpointStore):
         state = "state_blob" if with_state else "NULL"
         query = f"SELECT {_KNOWN}, {state} FROM agent_checkpoints WHERE {condition} ORDER BY seq DESC LIMIT ?"
         return [_record(row) for row in self._rows(query, values)]
+
+
+def _may_save(lease: Holding) -> tuple[str, tuple[object, ...]]:
+    held, mine = held_by(lease)
+    return f"({held} OR {_FOREIGN})", (*mine, lease.run_id)
 
 
 def _record(row: tuple[Any, ...]) -> CheckpointRecord:

@@ -6,7 +6,8 @@ by the rules by which `scripts/bench/dynamodb.py` counts what is really sent; a 
 Records don't tell everything. A step is taken for a plain one: a pure step has one write less, an
 at-most-once step begins with a transaction, which costs twice as much. An earlier attempt is billed by the
 size of the last one. Renewals are reckoned from how long the run took, waiting included. What was spent on
-looking isn't here.
+looking isn't here, nor what its session cost: a checkpoint is a transaction of twice its units, with a look
+at the header.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
                    ✗ killed here: replayed on resume, and saved then, if nothing later of its agent was
 
 The journal is what a run resumes from; checkpoints are for people and for other code to look at and to go on
-from. So a checkpoint that can't be saved is logged and counted, and never fails a run.
+from. So a checkpoint that can't be saved is logged and counted, and never fails a run. It is saved by who
+drives the run: the drive waits for it before it leaves, and one that was overtaken saves nothing any more.
 
 An agent is the workflow, or the branch that a step belongs to (`risk`, `risk/inner`); items of a map are one.
 The state after a step is the step's output. With `granularity="agent"` it is the workflow's output, and that
@@ -95,9 +96,10 @@ class SessionSteps(Steps):
         record = self._fresh.pop(step_id, replayed)
         if self._after_steps and record is not None and record.status == COMMITTED:
             agent_id = _ITEM.sub("", scope.path[:-1]) or self.drive.header.workflow
-            is_new = record.fence == self.drive.lease.fence
-            if is_new or not (await self._before()).has(agent_id, record, index):
-                await self._save_step(agent_id, record, value, step.adapter, Inputs(args, kwargs))
+            with self.drive.inside():
+                is_new = record.fence == self.drive.lease.fence
+                if is_new or not (await self._before()).has(agent_id, record, index):
+                    await self._save_step(agent_id, record, value, step.adapter, Inputs(args, kwargs))
         return value
 
     async def _save_step(
@@ -124,13 +126,14 @@ class SessionSteps(Steps):
                 **why_not,
             }
             draft = self._drafted(agent_id, record.step_id, output, metadata, recorded, adapter)
-            await asyncio.to_thread(self._checkpointer.write, draft)
+            await asyncio.to_thread(self._checkpointer.write, draft, self.drive.lease)
 
     async def join(self, scope: Scope, found: tuple[Branch[Any], ...], caller: object) -> list[Any]:
         """Runs branches side by side; each is an agent that has completed then."""
         outputs = await super().join(scope, found, caller)
-        for branch, output in zip(found, outputs, strict=True):
-            await self.save_agent(_ITEM.sub("", branch.name), output, None)
+        with self.drive.inside():
+            for branch, output in zip(found, outputs, strict=True):
+                await self.save_agent(_ITEM.sub("", branch.name), output, None)
         return outputs
 
     async def save_agent(self, agent_id: str, output: object, adapter: TypeAdapter[Any] | None) -> None:
@@ -140,7 +143,7 @@ class SessionSteps(Steps):
         with told(self._session_id, agent_id, agent_id):
             if (agent_id, agent_id) not in (await self._before()).saved:
                 draft = self._drafted(agent_id, agent_id, output, {"run_id": self.run_id}, None, adapter)
-                await asyncio.to_thread(self._checkpointer.write, draft)
+                await asyncio.to_thread(self._checkpointer.write, draft, self.drive.lease)
 
     def _drafted(
         self,

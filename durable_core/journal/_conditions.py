@@ -9,7 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from durable_core.clock import rfc3339
-from durable_core.journal._dynamodb_keys import HEADER, child_key, event_key, grave_of, index_of, key
+from durable_core.journal._dynamodb_keys import (
+    HEADER,
+    child_key,
+    chunk_key,
+    event_key,
+    grave_of,
+    index_of,
+    key,
+)
 from durable_core.journal._dynamodb_requests import (
     Condition,
     Value,
@@ -27,6 +35,7 @@ from durable_core.journal._dynamodb_requests import (
     update,
 )
 from durable_core.journal._items import event_item, header_item, item_of, segment_item, step_item
+from durable_core.journal.chunks import ChunkLease
 from durable_core.records import (
     ACTIVE,
     CANCELLED,
@@ -44,7 +53,7 @@ from durable_core.records import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from durable_core.journal.base import Claim, Departure, Lease
+    from durable_core.journal.base import Claim, Departure, Holding, Lease
     from durable_core.journal.carrying import Record
     from durable_core.journal.damaged import DamagedHeader
     from durable_core.records import Child, Seen, StepRecord
@@ -182,12 +191,16 @@ def begin(table: str, record: StepRecord, seen: Seen | None) -> Write:
     return put(table, step_item(record), as_it_was)
 
 
-def held(table: str, lease: Lease) -> Write:
-    """In one transaction with a guarded `begin`: the run is still its writer's.
+def held(table: str, lease: Holding) -> Write:
+    """In one transaction with a guarded `begin`, or a checkpoint: the run, or the chunk of the item that it
+    is inside, is still its writer's.
 
     A   acquire 1 ── (paused past its lease) ── begin s1 [fence 1] ─▶ refused
     B                  acquire 2
     """
+    if isinstance(lease, ChunkLease):
+        place = key(lease.run_id, chunk_key(lease.step_id, lease.chunk))
+        return check(table, place, equals("owner", lease.owner) & equals("chunk_fence", lease.chunk_fence))
     return check(table, key(lease.run_id, HEADER), _mine(lease))
 
 

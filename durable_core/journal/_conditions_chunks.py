@@ -11,7 +11,6 @@ from durable_core.journal._dynamodb_requests import (
     Write,
     absent,
     below,
-    check,
     equals,
     put,
     update,
@@ -35,15 +34,6 @@ def claim(table: str, held: Chunk, seen: Chunk | None, dead_owner: str | None, n
     as_seen = equals("fence", seen.fence) & equals("chunk_fence", seen.chunk_fence)
     free = below("lease_until_ms", now_ms) if dead_owner is None else equals("owner", dead_owner)
     return put(table, chunk_item(held), as_seen & equals("status", seen.status) & free)
-
-
-def held(table: str, lease: ChunkLease) -> Write:
-    """In one transaction with a guarded `begin` inside an item: the chunk is still its writer's.
-
-    A   claim 1 ── (paused past its lease) ── begin s1 [chunk fence 1] ─▶ refused
-    B                claim 2
-    """
-    return check(table, _place(lease), _mine(lease))
 
 
 def renew(table: str, lease: ChunkLease, until_ms: int) -> Write:

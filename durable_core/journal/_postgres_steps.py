@@ -38,14 +38,16 @@ _BEGIN_ANEW: Final = (
 )
 
 
+def held_by(lease: Holding) -> tuple[str, tuple[object, ...]]:
+    """What gives a row, locked, while a run, or a chunk, is its holder's; and what it takes."""
+    if isinstance(lease, ChunkLease):
+        return _MY_CHUNK, (lease.run_id, lease.step_id, lease.chunk, lease.owner, lease.chunk_fence)
+    return _MINE, (lease.run_id, lease.owner, lease.fence)
+
+
 def beginning(record: StepRecord, seen: Seen | None, lease: Holding) -> tuple[str, tuple[object, ...]]:
     """The statement, and what it takes."""
-    mine: tuple[object, ...]
-    if isinstance(lease, ChunkLease):
-        held = _MY_CHUNK
-        mine = (lease.run_id, lease.step_id, lease.chunk, lease.owner, lease.chunk_fence)
-    else:
-        held, mine = _MINE, (lease.run_id, lease.owner, lease.fence)
+    held, mine = held_by(lease)
     first = f"WITH mine AS MATERIALIZED ({held})"
     if seen is None:
         return first + _BEGIN_NEW, mine + record

@@ -312,18 +312,20 @@ PROGRESSED: Final = (
 )
 
 
+def held_by(lease: Holding) -> tuple[str, tuple[object, ...]]:
+    """The condition that a run, or a chunk, is its holder's, and what it takes."""
+    if type(lease) is ChunkLease:
+        return _MY_CHUNK, (lease.run_id, lease.step_id, lease.chunk, lease.owner, lease.chunk_fence)
+    return MINE, (lease.run_id, lease.owner, lease.fence)
+
+
 def begin(cursor: sqlite3.Cursor, record: StepRecord, seen: Seen | None, lease: Holding) -> Reply[StepRecord]:
     """A start over the record as last seen, by whoever drives the run, or works on the chunk that it is in.
 
     A   sees STARTED a1 ── begin a2 [a1] ─▶ applied
     B   sees STARTED a1 ────────── begin b2 [a1] ─▶ refused: it is a2 by now
     """
-    mine: tuple[object, ...]
-    if type(lease) is ChunkLease:
-        held = _MY_CHUNK
-        mine = (lease.run_id, lease.step_id, lease.chunk, lease.owner, lease.chunk_fence)
-    else:
-        held, mine = MINE, (lease.run_id, lease.owner, lease.fence)
+    held, mine = held_by(lease)
     if seen is None:
         applied = cursor.execute(f"{_BEGIN_NEW}{held} ON CONFLICT DO NOTHING", record + mine).rowcount == 1
     else:

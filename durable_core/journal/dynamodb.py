@@ -20,7 +20,6 @@ from durable_core.journal._dynamodb_requests import above, between, equals, one_
 from durable_core.journal._dynamodb_table import Table, to_its_end
 from durable_core.journal._items import chunk_of, header_of, step_of
 from durable_core.journal.base import Claim, Departure, Holding, Lease, Renewer, RunFilter
-from durable_core.journal.chunks import ChunkLease
 from durable_core.records import (
     ACTIVE,
     COMMITTED,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from durable_core.aws.transport import Transport
+    from durable_core.journal.chunks import ChunkLease
 
 _AFTER_BRACKET: Final = "\\"  # the character after [
 
@@ -131,10 +131,7 @@ class DynamoJournal(DynamoChunks):
         write = conditions.begin(self.table.name, record, seen)
         if not guarded:
             return await self.table.write(write, step_of, record.step_id)
-        if isinstance(lease, ChunkLease):
-            held = of_chunks.held(self.table.name, lease)
-        else:
-            held = conditions.held(self.table.name, lease)
+        held = conditions.held(self.table.name, lease)
         refused = await self.table.write_all(held, write, step_id=record.step_id)
         return Reply(True) if refused is None else Reply(False, await self.step_in(refused[1], record))
 

@@ -7,7 +7,7 @@ after the write before it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 from typing_extensions import override
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
     from durable_core.blobs.base import Owners
-    from durable_core.checkpoints.base import CheckpointRecord, Place, SessionStats
-    from durable_core.journal.base import Journal, Lease
+    from durable_core.checkpoints.base import CheckpointRecord, Place
+    from durable_core.journal.base import Holding, Journal, Lease
     from durable_core.records import Reply, RunHeader
 
 P = ParamSpec("P")
@@ -223,6 +223,19 @@ class WatchedBlobs(BlobStore):
         await self.inner.close()
 
 
+def _read(
+    verb: Callable[Concatenate[CheckpointStore, P], T],
+) -> Callable[Concatenate[WatchedCheckpoints, P], T]:
+    """A verb that writes nothing: asked of the inner store as it is."""
+
+    def asked(self: WatchedCheckpoints, /, *args: P.args, **options: P.kwargs) -> T:
+        self._watch.asked()
+        found: T = getattr(self.inner, verb.__name__)(*args, **options)
+        return found
+
+    return asked
+
+
 class WatchedCheckpoints(CheckpointStore):
     """A checkpoint store whose writes a watch is told of."""
 
@@ -232,59 +245,21 @@ class WatchedCheckpoints(CheckpointStore):
         self._watch = watch
 
     @override
-    def append(self, record: CheckpointRecord) -> int:
-        return self._made("append checkpoint", record.step_id, lambda: self.inner.append(record))
+    def append(self, record: CheckpointRecord, lease: Holding | None = None) -> int:
+        return self._made("append checkpoint", record.step_id, lambda: self.inner.append(record, lease))
 
     @override
     def remove(self, places: Sequence[Place]) -> int:
         return self._made("remove checkpoints", "", lambda: self.inner.remove(places))
 
-    @override
-    def latest(self, session_id: str, agent_id: str | None = None) -> CheckpointRecord | None:
-        return self._read(self.inner.latest, session_id, agent_id)
-
-    @override
-    def of_step(self, session_id: str, step_id: str) -> CheckpointRecord | None:
-        return self._read(self.inner.of_step, session_id, step_id)
-
-    @override
-    def at(self, session_id: str, seq: int) -> CheckpointRecord | None:
-        return self._read(self.inner.at, session_id, seq)
-
-    @override
-    def page(
-        self,
-        session_id: str,
-        *,
-        agent_id: str | None = None,
-        before: int | None = None,
-        limit: int = 100,
-        with_state: bool = False,
-    ) -> list[CheckpointRecord]:
-        return self._read(
-            self.inner.page,
-            session_id,
-            agent_id=agent_id,
-            before=before,
-            limit=limit,
-            with_state=with_state,
-        )
-
-    @override
-    def prunable(self, session_id: str, keep: int, *, limit: int | None = None) -> Sequence[Place]:
-        return self._read(self.inner.prunable, session_id, keep, limit=limit)
-
-    @override
-    def places(self, session_id: str, *, limit: int | None = None) -> Sequence[Place]:
-        return self._read(self.inner.places, session_id, limit=limit)
-
-    @override
-    def stats(self, session_id: str) -> SessionStats:
-        return self._read(self.inner.stats, session_id)
-
-    @override
-    def sessions(self, *, after: str = "", limit: int = 100) -> Sequence[str]:
-        return self._read(self.inner.sessions, after=after, limit=limit)
+    latest = _read(CheckpointStore.latest)
+    of_step = _read(CheckpointStore.of_step)
+    at = _read(CheckpointStore.at)
+    page = _read(CheckpointStore.page)
+    prunable = _read(CheckpointStore.prunable)
+    places = _read(CheckpointStore.places)
+    stats = _read(CheckpointStore.stats)
+    sessions = _read(CheckpointStore.sessions)
 
     @override
     def open(self, *, create: bool = True) -> None:
@@ -296,10 +271,6 @@ class WatchedCheckpoints(CheckpointStore):
 
     def _made(self, verb: str, what: str, call: Callable[[], T]) -> T:
         return self._watch.made_at_once(self._watch.told(verb, what), call)
-
-    def _read(self, verb: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        self._watch.asked()
-        return verb(*args, **options)
 
 
 def _about(*args: object) -> str:

@@ -4,13 +4,15 @@
     python scripts/bench/checkpoint_units.py --no-peer    ours only
 
 Both save the same states into tables of one moto server, which counts what arrives: a write unit for each
-started KiB of an item that is put or deleted, as AWS reckons. No index is projected by either. Figures are
-counts, the same on every machine.
+started KiB of an item that is put or deleted, and two for each in a transaction, also of one that is only
+looked at, as AWS reckons. No index is projected by either. Figures are counts, the same on every machine.
+"In a run" are the saves of who drives one: in a transaction with a look at the run.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import base64
 import json
 import logging
@@ -74,21 +76,32 @@ class Counting:
     def _count(self, operation: str, request: dict[str, Any]) -> None:
         self.seen[operation] += 1
         if operation == "PutItem":
-            self._put(request["TableName"], request["Item"])
+            self.seen["units"] += self._put(request["TableName"], request["Item"])
         elif operation == "DeleteItem":
             key = _key(request["TableName"], request["Key"])
             self.seen["units"] += _units(self._sizes.pop(key, 0))
         elif operation == "BatchWriteItem":
             for table, writes in request["RequestItems"].items():
                 for write in writes:
-                    self._put(table, write["PutRequest"]["Item"])
-        elif operation in ("UpdateItem", "TransactWriteItems"):
+                    self.seen["units"] += self._put(table, write["PutRequest"]["Item"])
+        elif operation == "TransactWriteItems":
+            for one in request["TransactItems"]:
+                ((action, write),) = one.items()
+                self.seen["units"] += 2 * self._in_a_transaction(action, write)
+        elif operation == "UpdateItem":
             raise RuntimeError(f"the benchmark can't reckon what {operation} costs")
 
-    def _put(self, table: str, item: dict[str, Any]) -> None:
+    def _put(self, table: str, item: dict[str, Any]) -> int:
         size = sum(len(name.encode()) + _size(value) for name, value in item.items())
         self._sizes[_key(table, item)] = size
-        self.seen["units"] += _units(size)
+        return _units(size)
+
+    def _in_a_transaction(self, action: str, write: dict[str, Any]) -> int:
+        if action == "Put":
+            return self._put(write["TableName"], write["Item"])
+        if action == "ConditionCheck":
+            return _units(self._sizes[_key(write["TableName"], write["Key"])])
+        raise RuntimeError(f"the benchmark can't reckon what {action} costs in a transaction")
 
 
 def _key(table: str, item: dict[str, Any]) -> str:
@@ -112,25 +125,28 @@ def _size(value: dict[str, Any]) -> int:
     return 3 + sum(1 + _size(part) for part in held) if kind == "L" else 1
 
 
-def ours(endpoint: str, table: str, size_bytes: int, retention: int, begin: Callable[[], None]) -> None:
+def ours(
+    endpoint: str, table: str, size_bytes: int, retention: int, begin: Callable[[], None], *, in_run: bool
+) -> None:
     """Saves as often as asked for, after one save that makes the session."""
     from durable_core import Checkpointer, CheckpointingConfig
     from durable_core.aws.table import table_request
     from durable_core.aws.transport import open_transport
-    from durable_core.checkpoints.dynamodb import DynamoCheckpoints
-    from durable_core.store import Store
+    from durable_core.checkpoints.checkpoint import drafted
     from durable_core.stores import open_store
+    from durable_core.testing.samples import driven
 
     transport = open_transport(region=REGION, endpoint=endpoint, use_async=False)
     transport.call_now("dynamodb", "create_table", table_request(table))
-    memory = open_store("memory://")
-    store = Store(endpoint, memory.journal, memory.blobs, checkpoints=DynamoCheckpoints(transport, table))
+    url = f"dynamodb://{table}?bucket=none&region={REGION}&endpoint={endpoint}"
+    store = open_store(url, transport=transport)
     checkpointer = Checkpointer(CheckpointingConfig(enabled=True, retention_per_session=retention), store)
+    lease = asyncio.run(driven(store.journal)) if in_run else None
     made = state(size_bytes)
     for turn in range(KEPT + 1 + SAVES):
         if turn == KEPT + 1:
             begin()
-        checkpointer.save("bench", "agent", "step", {**made, "turn": turn})
+        checkpointer.write(drafted("bench", "agent", "step", {**made, "turn": turn}, None), lease)
     transport.close_now()
 
 
@@ -189,8 +205,13 @@ def measure(python: Path | None) -> dict[str, dict[str, Counter[str]]]:
     found: dict[str, dict[str, Counter[str]]] = {}
     for name, size_bytes in SIZES.items():
         counts: dict[str, Counter[str]] = {}
-        for what, retention in (("ours", 0), (f"ours, {KEPT} kept", KEPT)):
-            ours(endpoint, f"ours-{size_bytes}-{retention}", size_bytes, retention, app.seen.clear)
+        for what, retention, in_run in (
+            ("ours", 0, False),
+            (f"ours, {KEPT} kept", KEPT, False),
+            ("ours, in a run", 0, True),
+        ):
+            table = f"ours-{size_bytes}-{retention}-{in_run}"
+            ours(endpoint, table, size_bytes, retention, app.seen.clear, in_run=in_run)
             counts[what] = app.seen.copy()
         if python is not None:
             for what, compressed in (("LangGraph", False), ("LangGraph, compressed", True)):

@@ -9,14 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from durable_core.aws.transport import Transport
 from durable_core.checkpoints.base import CheckpointStore
 from durable_core.checkpoints.dynamodb import DynamoCheckpoints
 from durable_core.checkpoints.memory import MemoryCheckpoints
 from durable_core.checkpoints.sqlite import SqliteCheckpoints
 from durable_core.errors import JournalUnavailable, StoreNotFound
 from durable_core.journal._sqlite_file import SCHEMA_VERSION
+from durable_core.store import Store
 from durable_core.stores import open_store
 from durable_core.testing.checkpoint_contract import SESSION, CheckpointContract, appended, seqs
+from durable_core.testing.checkpoint_of_run import CheckpointOfRunContract
 from tests.cloud import Cloud
 
 
@@ -45,10 +48,8 @@ class TestPostgresCheckpoints(CheckpointContract):
 
 class TestDynamoCheckpoints(CheckpointContract):
     @pytest.fixture
-    def checkpoints(self, cloud: Cloud) -> Iterator[CheckpointStore]:
-        store = DynamoCheckpoints(cloud.transport("boto3"), cloud.new_table())
-        yield store
-        store.close()
+    def checkpoints(self, moto_server: Cloud, lent_transport: Transport) -> CheckpointStore:
+        return DynamoCheckpoints(lent_transport, moto_server.new_table(lent_transport))
 
     # moto's conditional puts aren't atomic under threads: races are proved on the SQL stores.
     @pytest.mark.parametrize("writers", [1])
@@ -56,6 +57,40 @@ class TestDynamoCheckpoints(CheckpointContract):
         self, checkpoints: CheckpointStore, writers: int
     ) -> None:
         super().test_of_writers_at_once_each_gets_a_place_of_its_own(checkpoints, writers)
+
+
+class TestCheckpointsOfMemoryRuns(CheckpointOfRunContract):
+    @pytest.fixture
+    def store(self) -> Store:
+        return open_store("memory://")
+
+
+class TestCheckpointsOfSqliteRuns(CheckpointOfRunContract):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Iterator[Store]:
+        yield from opened(f"sqlite:///{tmp_path}/runs.db")
+
+
+class TestCheckpointsOfPostgresRuns(CheckpointOfRunContract):
+    @pytest.fixture
+    def store(self, postgres_url: str) -> Iterator[Store]:
+        yield from opened(postgres_url)
+
+
+class TestCheckpointsOfDynamoRuns(CheckpointOfRunContract):
+    writers = 1  # as above
+
+    @pytest.fixture
+    def store(self, moto_server: Cloud, lent_transport: Transport) -> Store:
+        url = moto_server.url(moto_server.new_table(lent_transport), moto_server.shared_bucket)
+        return open_store(url, transport=lent_transport)
+
+
+def opened(url: str) -> Iterator[Store]:
+    store = open_store(url)
+    yield store
+    assert store.checkpoints is not None
+    store.checkpoints.close()
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from durable_core import Context, DurableWorkflowExecutor, step, workflow
 from durable_core.clock import SystemClock
 from durable_core.errors import (
     DurableError,
+    Fenced,
     JournalUnavailable,
     RunBusy,
     SchemaTooNew,
@@ -30,6 +31,7 @@ from durable_core.journal.base import as_seen
 from durable_core.journal.postgres import PostgresJournal
 from durable_core.records import SUSPENDED, Event, Reply, RunHeader
 from durable_core.stores import Store, open_store
+from durable_core.testing.checkpoint_contract import SESSION, record
 from durable_core.testing.samples import (
     AT,
     LEASE_MS,
@@ -118,6 +120,26 @@ async def test_a_takeover_waits_for_a_begin_in_flight_and_then_finds_its_record(
             await session.run("COMMIT")
         await session.run("BEGIN")
     assert asked.result().ok
+
+
+@pytest.mark.parametrize("ends", ["committed", "undone"])
+async def test_a_checkpoint_waits_for_a_takeover_that_is_not_committed_yet(
+    store: Store, journal: PostgresJournal, ends: str
+) -> None:
+    me = await driven(journal)
+    assert store.checkpoints is not None
+    async with journal.pool.transaction() as session:
+        await session.run(TAKE_OVER, (RUN,))
+        saving = asyncio.ensure_future(asyncio.to_thread(store.checkpoints.append, record("s"), me))
+        await asyncio.wait((saving,), timeout=LONG_ENOUGH_S)
+        assert not saving.done()
+        await (undo(session) if ends == "undone" else session.run("COMMIT"))
+        await asyncio.wait((saving,), timeout=5)
+    if ends == "undone":
+        assert saving.result() == 1
+    else:
+        assert isinstance(saving.exception(), Fenced)
+        assert list(store.checkpoints.places(SESSION)) == []
 
 
 async def test_begins_of_one_run_do_not_wait_for_each_other(journal: PostgresJournal) -> None:

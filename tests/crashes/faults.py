@@ -79,13 +79,14 @@ _OF_CRASHES = (
     Fault(
         "state-pointer-before-blob",
         "checkpointer_blocking.py",
-        "            record = self._spilled.put(record)\n        seq = self.kept.append(record)\n",
+        "            record = self._spilled.put(record)\n"
+        "        try:\n            seq = self.kept.append(record, lease)\n",
         "            from durable_core.blobs.base import blob_ref\n\n"
         "            ref = blob_ref(record.session_id, record.id, record.state, 'sessions')\n"
-        "            seq = self.kept.append(record._replace(state=None, state_ref=ref))\n"
-        "            self._spilled.put(record)\n"
-        "        else:\n"
-        "            seq = self.kept.append(record)\n",
+        "            spilled, record = record, record._replace(state=None, state_ref=ref)\n"
+        "        try:\n            seq = self.kept.append(record, lease)\n"
+        "            if record.state_ref is not None:\n"
+        "                self._spilled.put(spilled)\n",
         scenario="checkpoints",
     ),
     Fault(

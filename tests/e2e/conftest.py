@@ -9,9 +9,9 @@ import pytest
 
 from durable_core.aws.transport import Transport
 from tests.aws_place import AwsPlace
-from tests.cloud import ENVIRONMENT, Cloud, Lent, aws_threads, open_clients, patient
+from tests.cloud import Cloud
 from tests.stores import WITH_DYNAMODB, WITH_DYNAMODB_IF_FULL, Place, Processes
-from tests.waiting import tasks_left, until
+from tests.waiting import tasks_left
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -32,21 +32,6 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     yield found
     await found.close()
     assert await tasks_left() == set()
-
-
-@pytest.fixture(scope="module")
-def lent_transport(moto_server: Cloud) -> Iterator[Transport]:
-    """One for the tests of a module, since making its clients takes longer than most of them."""
-    made = moto_server.transport("boto3")
-    with pytest.MonkeyPatch.context() as patched, patient():
-        for name, value in ENVIRONMENT.items():
-            patched.setenv(name, value)
-        made.call_now("dynamodb", "list_tables", {})
-        made.call_now("s3", "head_bucket", {"Bucket": moto_server.shared_bucket})
-    yield Lent(made)
-    made.close_now()
-    until(lambda: not aws_threads(), "the threads of transports to end")
-    assert open_clients() == []
 
 
 @pytest.fixture

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from datetime import date
 from typing import Any, NamedTuple
 
 import pytest
 from pydantic import BaseModel, SecretStr
+from typing_extensions import override
 
 from durable_core import (
     Checkpointer,
@@ -23,11 +26,15 @@ from durable_core import (
     step,
     workflow,
 )
+from durable_core.blobs.base import SESSIONS
 from durable_core.checkpoints.base import CheckpointRecord
 from durable_core.checkpoints.memory import MemoryCheckpoints
-from durable_core.errors import InvalidId
+from durable_core.errors import Fenced, InvalidId
+from durable_core.journal.base import Claim, Departure, Holding, Lease
+from durable_core.records import PENDING
 from durable_core.store import Store
 from durable_core.stores import open_store
+from durable_core.testing.durable_writes import Watch, Write, watched
 from tests.stores import Place, Processes, crash, verb_of
 
 ON = CheckpointingConfig(enabled=True)
@@ -245,11 +252,96 @@ async def test_an_agent_that_had_completed_before_a_crash_is_not_saved_again(
     assert saved(resumed.store) == [("side", "side"), ("side#2", "side#2"), ("two_sides", "two_sides")]
 
 
+# ---- Others ----
+
+
+class Pause(Watch):
+    """Checkpoints are saved only when `go_on` is set, or the run is left; `waits` is set by the first.
+
+    Args:
+        limit_s: After which they are saved all the same.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__()
+        self.limit_s = limit_s
+        self.waits, self.go_on = threading.Event(), threading.Event()
+
+    @override
+    def before(self, write: Write) -> None:
+        if write.verb == "leave":
+            self.go_on.set()
+        if write.verb == "append checkpoint":
+            self.waits.set()
+            self.go_on.wait(self.limit_s)
+
+
+async def taken_from(executor: DurableWorkflowExecutor, run_id: str) -> None:
+    """Whoever drives the run counts as dead, and another has taken it over and released it."""
+    journal = executor.store.journal
+    seen = await journal.header(run_id)
+    assert seen is not None
+    mine = Claim(owner="rival", owner_process="{}", lease_ms=60_000, crashes=0)
+    taken = (await journal.acquire(seen, mine, dead_owner=seen.owner)).row
+    assert taken is not None
+    lease = Lease(run_id, "rival", taken.fence, taken.base_fence)
+    assert (await journal.leave(lease, Departure(status=PENDING))).ok
+
+
+@pytest.mark.parametrize("inline_max_bytes", [None, 1], ids=["inline", "spilled"])
+async def test_who_was_overtaken_as_it_saved_does_not_put_an_old_state_before_the_new_ones(
+    place: Place, inline_max_bytes: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And has failed at nothing; no blob of it is left."""
+    configure_logging(level="info", style="json")
+    pause, before = Pause(limit_s=60), failed_saves()
+    store = watched(place.store(), pause)
+    assert store.checkpoints is not None
+    store.checkpoints.inline_max_bytes = inline_max_bytes or store.checkpoints.inline_max_bytes
+    slow = place.executor(store=store, checkpointing=ON)
+    zombie = asyncio.ensure_future(slow.run(chain, run_id="r", session_id=SESSION))
+    await asyncio.to_thread(pause.waits.wait)
+    other = place.executor(checkpointing=ON)
+    await taken_from(other, "r")
+    assert (await other.resume("r", chain)).output == 6
+    pause.go_on.set()
+    with pytest.raises(Fenced):
+        await zombie
+    assert saved(other.store) == [("chain", step_id) for step_id in STEPS]
+    assert failed_saves() == before
+    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    (stale,) = [line for line in told if line["event"] == "checkpoint_stale"]
+    assert (stale["level"], stale["session_id"], stale["step_id"]) == ("info", SESSION, "add")
+    assert [ref async for ref in other.store.blobs.refs(SESSION, of=SESSIONS)] == []
+
+
+@pytest.mark.parametrize(("config", "step_id"), [(ON, "side/research"), (AT_COMPLETION, "side")])
+async def test_a_run_is_not_left_before_what_its_agents_came_to_is_saved(
+    place: Place, config: CheckpointingConfig, step_id: str
+) -> None:
+    """Saving takes a while, and another step fails the run meanwhile."""
+    pause = Pause(limit_s=0.2)
+    executor = place.executor(store=watched(place.store(), pause), checkpointing=config)
+
+    @step
+    def fail_meanwhile() -> None:
+        pause.waits.wait()
+        raise ValueError("no")
+
+    @workflow
+    async def side_by_side(ctx: Context) -> None:
+        await asyncio.gather(ctx.parallel(ctx.branch(side, "x")), ctx.step(fail_meanwhile))
+
+    with pytest.raises(RunFailed):
+        await executor.run(side_by_side, run_id="r", session_id=SESSION)
+    assert saved(executor.store) == [("side", step_id)]
+
+
 # ---- What can't be saved ----
 
 
 class FullCheckpoints(MemoryCheckpoints):
-    def append(self, record: CheckpointRecord) -> int:
+    def append(self, record: CheckpointRecord, lease: Holding | None = None) -> int:
         raise JournalUnavailable("no room is left")
 
 
