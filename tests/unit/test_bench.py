@@ -363,7 +363,10 @@ def test_all_figures_are_in_one_table_and_one_file(
     assert found["One"]["machine"]["python"]
     assert re.search(r"One: .*\n  \d+ s\nAll in 0.\d minutes", capsys.readouterr().err)
     monkeypatch.setattr(everything, "ALL", benches)
-    assert everything.main(["--out", str(tmp_path)]) == 1
+    monkeypatch.setattr(readme, "ROOT", tmp_path)  # where no README is
+    assert everything.main(["--out", str(tmp_path), "--readme"]) == 1
+    with pytest.raises(SystemExit):
+        everything.main(["--out", str(tmp_path), "--readme", "--only", "one"])
     assert '"failed": 3' in (tmp_path / "bench.md").read_text()
 
 
