@@ -27,9 +27,10 @@ class RecordedDocument(TypedDict):
 
 
 class WorkerDocument(TypedDict):
-    """`durable worker`: how many runs came to what."""
+    """`durable worker`: how many runs and chunks came to what."""
 
     runs: dict[str, int]
+    chunks: dict[str, int]
 
 
 class RecoveredRun(TypedDict):
@@ -45,6 +46,7 @@ class RecoverDocument(TypedDict):
     """`durable recover`."""
 
     runs: list[RecoveredRun]
+    chunks: dict[str, int]
     count: int
 
 
