@@ -65,7 +65,10 @@ class Killer(threading.Thread):
             "runtime": (runtime, signal.SIGKILL),
             "stuck": (runtime, signal.SIGSTOP),
         }[how]
-        os.kill(pid, number)
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:  # it has ended meanwhile
+            return False
         return True
 
 
