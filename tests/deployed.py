@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,10 @@ class Deployed:
     def names(self) -> dict[str, str]:
         """What things are called, for `tests.policies`."""
         return {**self.cloud.outputs, "ManifestBucketRef": MANIFESTS}
+
+    def outcomes(self) -> Counter[str]:
+        """How many invocations of all functions ended how."""
+        return sum((one.outcomes.copy() for one in self.cloud.functions.values()), Counter())
 
     def call(self, function: str, event: Any) -> Any:
         """What a function answers."""

@@ -57,10 +57,10 @@ class LocalFunction:
             self.outcomes[answer.failure or "ok"] += 1
         return answer
 
-    def processes(self) -> list[list[int]]:
-        """The pids of each sandbox: its own first, then its runtime's."""
+    def processes(self, *, at_work: bool = False) -> list[list[int]]:
+        """The pids of each sandbox, or of each that has an invocation: its own first, then its runtime's."""
         with self._changing:
-            sandboxes = list(self._all)
+            sandboxes = [one for one in self._all if not at_work or one not in self._free]
         return [pids for pids in (one.pids() for one in sandboxes) if pids]
 
     def close(self) -> None:

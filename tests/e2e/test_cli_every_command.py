@@ -179,10 +179,11 @@ def durable(
 
 
 def installed(folder: Path, *args: str) -> Done:
+    width = {"COLUMNS": os.environ["COLUMNS"]} if "COLUMNS" in os.environ else {}
     done = subprocess.run(
         [DURABLE, *args],
         cwd=folder,
-        env=environment(DURABLE_LOG_LEVEL="critical"),
+        env=environment(DURABLE_LOG_LEVEL="critical", **width),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,

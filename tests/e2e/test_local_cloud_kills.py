@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import threading
 import time
-from collections import Counter
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
@@ -45,18 +46,15 @@ class Killer(threading.Thread):
     def run(self) -> None:
         for number, how in enumerate(KILLS):
             wanted = DOCUMENTS * (number + 1) // (len(KILLS) + 1)
-            while self.scans() < wanted or not self.kill(how):
+            while self.scans() < wanted or not self.strike(how):
                 if self.stop.wait(0.002):
                     return
             self.done.append(how)
 
-    def scans(self) -> int:
-        return len(set(self.log.read_text().splitlines())) if self.log.exists() else 0
-
-    def kill(self, how: str) -> bool:
-        functions = self.cloud.cloud.functions
-        at_work = [one for name in ("WorkChunk", "DriveRun") for one in functions[name].processes()]
-        busy = [one for one in at_work if len(one) == 2 and is_at_work(one[1])]
+    def strike(self, how: str) -> bool:
+        """Whether an invocation comes to its end by it: one that was struck may just have been over."""
+        crashes = self.cloud.outcomes()["crash"]
+        busy = [one for one in self.at_work() if is_at_work(one[1])]
         if not busy:
             return False
         emulator, runtime = busy[0]
@@ -65,11 +63,30 @@ class Killer(threading.Thread):
             "runtime": (runtime, signal.SIGKILL),
             "stuck": (runtime, signal.SIGSTOP),
         }[how]
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-        except ProcessLookupError:  # it has ended meanwhile
-            return False
+            if how != "stuck":
+                return self.comes_true(lambda: self.cloud.outcomes()["crash"] > crashes)
+            if not self.comes_true(lambda: busy[0] not in self.at_work(), limit_s=0.2):
+                return True
+            os.kill(pid, signal.SIGCONT)
+        return False
+
+    def at_work(self) -> list[list[int]]:
+        """The processes of the sandboxes that have an invocation."""
+        functions = [self.cloud.cloud.functions[name] for name in ("WorkChunk", "DriveRun")]
+        found = [one for function in functions for one in function.processes(at_work=True)]
+        return [one for one in found if len(one) == 2]
+
+    def comes_true(self, condition: Callable[[], bool], limit_s: float = 5) -> bool:
+        end = time.monotonic() + limit_s
+        while not condition():
+            if time.monotonic() > end or self.stop.wait(0.002):
+                return False
         return True
+
+    def scans(self) -> int:
+        return len(set(self.log.read_text().splitlines())) if self.log.exists() else 0
 
 
 def is_at_work(pid: int) -> bool:
@@ -116,7 +133,7 @@ async def test_a_scan_whose_functions_are_killed_writes_the_report_of_a_local_ru
         for file in ("compliance.json", "compliance.csv"):
             assert (tmp_path / "far" / file).read_bytes() == (tmp_path / "local" / file).read_bytes()
         assert cloud.letters() == []
-        outcomes = sum((one.outcomes for one in cloud.cloud.functions.values()), Counter())
+        outcomes = cloud.outcomes()
         assert outcomes["crash"] >= KILLS.count("emulator") + KILLS.count("runtime")
         assert outcomes["timeout"] >= KILLS.count("stuck")
         assert outcomes["error"] == cloud.asked_again

@@ -167,7 +167,7 @@ async def test_failures_of_every_part_of_a_long_run_are_shown(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each part is driven by a process that has to hand over; none of their failures is forgotten."""
-    clock, count, parts = place.turn_clock(), 10_000 if full() else 120, 2
+    clock, count, parts = place.turn_clock(), 12_000 if full() else 120, 2
     every = count // 12
 
     @step
