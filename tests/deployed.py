@@ -15,14 +15,10 @@ from durable_core.local.cloud import BUILT, LocalCloud, LocalSettings
 from durable_core.local.template import read_template
 from tests.artefacts import ROOT, built, sam_python
 from tests.policies import missing
-from tests.waiting import full
 
 PROBES = ROOT / "tests" / "e2e" / "programs" / "cloud_probes.py"
-# The emulator's start counts against it, also on a machine that has other things to do for minutes.
-TIMEOUT_S = 20 if full() else 8
-VISIBLE_S = (
-    TIMEOUT_S + 6
-)  # a lease ends five seconds after the invocation: before that nobody takes the run over
+TIMEOUT_S = 8  # the emulator's start counts against it
+VISIBLE_S = 14  # a lease ends five seconds after the invocation: before that nobody takes the run over
 MANIFESTS = "manifests"  # a bucket of the user's own
 _TRIGGERED = ("DriveRun", "WorkChunk")
 
