@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -24,6 +23,7 @@ from durable_core import (
 from durable_core.aws.deadline import LambdaDeadline
 from durable_core.engine.invocation import DEAD_AFTER_MS, LEASE_MARGIN_MS
 from durable_core.errors import RunBusy
+from tests.endless import endless_items
 from tests.lambda_place import Context as Lambda
 from tests.stores import Place, Processes, statuses, verb_of
 
@@ -410,25 +410,8 @@ async def test_the_owner_of_an_invocation_is_dead_for_certain_a_minute_after_its
 async def test_items_longer_than_any_invocation_use_up_their_own_crashes_before_their_run_is_given_up(
     place: Place, steps: bool
 ) -> None:
-    clock, ran = place.turn_clock(), list[int]()
-
-    @step(crash_limit=3)
-    async def endless(number: int) -> int:
-        ran.append(number)
-        if number < 2:
-            clock.turn(600)
-            await asyncio.Event().wait()
-        return number
-
-    async def part(ctx: Context, number: int) -> int:
-        return await ctx.step(endless, number)
-
-    @workflow(name=f"endless_items_of_a_run_{steps}")
-    async def wf(ctx: Context) -> list[Any]:
-        fn = part if steps else endless.with_options(name="part")
-        batch = await ctx.map(fn, [0, 1, 2], tolerate_failures=2)
-        return [*batch.outputs, *sorted((one.index, one.error["type"]) for one in batch.failures)]
-
+    clock = place.turn_clock()
+    wf, ran = endless_items(clock, f"endless_items_of_a_run_{steps}", steps=steps)
     executor = place.executor(run_crash_limit=2)
     await executor.start(wf, run_id="r1")
     for _ in range(30):

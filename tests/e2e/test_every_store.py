@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,13 +67,20 @@ async def all_kinds(ctx: Context, names: dict[str, int]) -> list[Any]:
     return [*done, *await ctx.parallel(ctx.branch(branch))]
 
 
+async def places(tmp_path: Path, postgres_url: str, aws: AwsPlace) -> AsyncIterator[Place]:
+    """One of each kind, which is closed before the next."""
+    for kind in STORES:
+        url = postgres_url if kind == "postgres" else None
+        place = Place(kind, tmp_path, url=url, opens=aws.store if kind == "dynamodb" else None)
+        yield place
+        await place.close()
+
+
 async def test_one_run_leaves_the_same_records_in_every_store(
     tmp_path: Path, postgres_url: str, aws: AwsPlace
 ) -> None:
     found = []
-    for kind in STORES:
-        url = postgres_url if kind == "postgres" else None
-        place = Place(kind, tmp_path, url=url, opens=aws.store if kind == "dynamodb" else None)
+    async for place in places(tmp_path, postgres_url, aws):
         place.turn_clock()
         executor = place.executor()
         result = await executor.run(all_kinds, run_id="r1", names={"b": 2, "a": 1, "#[]!/": 3})
@@ -88,7 +96,6 @@ async def test_one_run_leaves_the_same_records_in_every_store(
                 replace(header, **dict.fromkeys(OF_HEADER, None)),  # type: ignore[arg-type]  # compared, not used
             )
         )
-        await place.close()
     assert len(found[0][1]) == 8
     for other in found[1:]:
         assert other == found[0]
@@ -105,9 +112,7 @@ async def test_a_map_that_is_shared_leaves_the_same_chunks_and_outcomes_in_every
 ) -> None:
     """How many outcomes go into one segment depends on how quick the store is; what they are doesn't."""
     found = []
-    for kind in STORES:
-        url = postgres_url if kind == "postgres" else None
-        place = Place(kind, tmp_path, url=url, opens=aws.store if kind == "dynamodb" else None)
+    async for place in places(tmp_path, postgres_url, aws):
         executor = place.executor()
         result = await executor.run(shared_map, run_id="r2")
         journal = executor.store.journal
@@ -123,7 +128,6 @@ async def test_a_map_that_is_shared_leaves_the_same_chunks_and_outcomes_in_every
                 sorted(one for page in segments for segment in page for one in outcomes_of(segment)),
             )
         )
-        await place.close()
     assert found[0][0] == ["a", 1, {"b": None}]
     assert [(chunk.status, chunk.succeeded) for chunk in found[0][2]] == [("COMPLETED", 2), ("COMPLETED", 1)]
     assert [outcome.item_index for outcome in found[0][3]] == [0, 1, 2]

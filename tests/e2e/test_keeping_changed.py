@@ -23,6 +23,19 @@ async def recovered(executor: DurableWorkflowExecutor) -> list[str]:
     return [taken.status for taken in await executor.worker().recover()]
 
 
+async def changed(executor: DurableWorkflowExecutor, name: str) -> Any:
+    """A workflow whose first step takes something else than it did when it was suspended."""
+    version = [1]
+
+    @workflow(name=name)
+    async def wf(ctx: Context) -> list[Any]:
+        return [await ctx.step(first, version[0]), await ctx.wait_for_event("go")]
+
+    await executor.run(wf, run_id="r1", on_wait="suspend")
+    version[0] = 2
+    return wf
+
+
 async def test_a_worker_keeps_what_whoever_resumed_the_run_has_kept(place: Place) -> None:
     version = [1]
 
@@ -42,15 +55,8 @@ async def test_a_worker_keeps_what_whoever_resumed_the_run_has_kept(place: Place
 
 
 async def test_it_holds_until_somebody_resumes_the_run_without_it(place: Place) -> None:
-    version = [1]
-
-    @workflow(name="kept_no_more")
-    async def wf(ctx: Context) -> list[Any]:
-        return [await ctx.step(first, version[0]), await ctx.wait_for_event("go")]
-
     executor = place.executor()
-    await executor.run(wf, run_id="r1", on_wait="suspend")
-    version[0] = 2
+    wf = await changed(executor, "kept_no_more")
     await executor.resume("r1", wf, on_change="keep", on_wait="suspend")
     with pytest.raises(RunFailed) as caught:
         await executor.resume("r1", wf, on_wait="suspend")
@@ -61,15 +67,8 @@ async def test_it_holds_until_somebody_resumes_the_run_without_it(place: Place) 
 
 
 async def test_without_it_a_worker_fails_a_run_that_has_changed(place: Place) -> None:
-    version = [1]
-
-    @workflow(name="kept_by_nobody")
-    async def wf(ctx: Context) -> list[Any]:
-        return [await ctx.step(first, version[0]), await ctx.wait_for_event("go")]
-
     executor = place.executor()
-    await executor.run(wf, run_id="r1", on_wait="suspend")
-    version[0] = 2
+    await changed(executor, "kept_by_nobody")
     await executor.signal("r1", "go", "a")
     assert await recovered(executor) == ["FAILED"]
     assert (await executor.get("r1")).error["type"] == "StepMismatch"

@@ -18,6 +18,7 @@ from durable_core.engine.chunk_claims import idle_of
 from durable_core.engine.drive import Drive
 from durable_core.engine.stopping import Deadline
 from durable_core.errors import ChunkStalled
+from tests.endless import endless_items
 from tests.lambda_place import Context as Lambda
 from tests.stores import Place, Processes, crash, verb_of
 
@@ -197,25 +198,8 @@ async def test_a_stop_by_hand_a_wait_and_an_invocation_without_time_are_not_coun
 async def test_items_longer_than_any_invocation_use_up_their_own_crashes_first(
     place: Place, steps: bool
 ) -> None:
-    clock, ran = place.turn_clock(), list[int]()
-
-    @step(crash_limit=3)
-    async def endless(number: int) -> int:
-        ran.append(number)
-        if number < 2:
-            clock.turn(600)
-            await asyncio.Event().wait()
-        return number
-
-    async def part(ctx: Context, number: int) -> int:
-        return await ctx.step(endless, number)
-
-    @workflow(name=f"endless_items_{steps}")
-    async def wf(ctx: Context) -> list[Any]:
-        fn = part if steps else endless.with_options(name="part")
-        batch = await ctx.map(fn, [0, 1, 2], tolerate_failures=2, **SHARED)
-        return [*batch.outputs, *sorted((one.index, one.error["type"]) for one in batch.failures)]
-
+    clock = place.turn_clock()
+    wf, ran = endless_items(clock, f"endless_items_{steps}", steps=steps, **SHARED)
     executor, driver = place.executor(run_crash_limit=2), place.executor(run_crash_limit=20)
     await driver.start(wf, run_id="r1")
     function = f"endless-{steps}"
